@@ -49,7 +49,7 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The name of an anonymous user.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// The group that may do everything, whatever RBAC says.
+/// The group that is always authorized.
 pub const MASTERS: &str = "system:masters";
 
 /// The source of objects for authentication, which looks up secrets, service accounts, pods and

@@ -26,7 +26,7 @@ const MIN_CHANGES: usize = 64;
 /// are in memory anyway.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryLimits {
-    /// The most changes, whatever their age.
+    /// The maximum number of changes of any age.
     pub changes: usize,
     /// The most bytes of superseded values.
     pub bytes: usize,

@@ -40,7 +40,7 @@ pub(super) fn embedded_kind<'s>(field: &Field, schema: &'s Schema) -> Option<&'s
     }
 }
 
-/// Gives the items of an embedding list their kind and apiVersion, whatever they said of
+/// Sets kind and apiVersion of the items of an embedding list, regardless of what they had of
 /// themselves.
 fn embed(field: &Field, value: &mut Value, schema: &Schema) {
     let (Some(gvk), Value::Array(items)) = (embedded_kind(field, schema), value) else {

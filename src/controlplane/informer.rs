@@ -41,7 +41,7 @@ pub trait EventHandler: Send + Sync + 'static {
     fn remove(&self, object: &Object);
 }
 
-/// Those who follow, and whether they are in step.
+/// The informers of a server, each with its health.
 #[derive(Clone, Default)]
 pub struct Informers(Arc<Mutex<Vec<Arc<FailureTracker>>>>);
 

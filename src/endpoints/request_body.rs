@@ -23,7 +23,7 @@ use crate::meta::status::Result;
 pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 /// The memory for the bodies of all requests that are read or worked on, in bytes.
 pub const MAX_ALL_BODIES: usize = 256 * 1024 * 1024;
-/// One part in so many of that is reserved for users without whom the cluster stands still.
+/// The divisor of the share that is reserved for system users, without whom the cluster stops.
 const ESSENTIAL_SHARE: usize = 4;
 /// One user may take one part in so many of what is for users of its kind.
 const USER_SHARE: usize = 4;

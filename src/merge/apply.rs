@@ -226,7 +226,7 @@ fn owned_before<'a>(
     })
 }
 
-/// Refuses a configuration that says who manages it, or that does not fit its type.
+/// Refuses a configuration with managed fields, or one that does not fit its type.
 fn check_config(config: &Map, writer: &Writer<'_>) -> Result<()> {
     if config
         .get("metadata")

@@ -67,7 +67,7 @@ impl Operation {
     }
 }
 
-/// The identity of an entry. An applier has one entry whatever its version; an updater one for each
+/// The identity of an entry. An applier has one entry for all versions; an updater one for each
 /// version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ManagerId<'a> {

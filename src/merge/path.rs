@@ -255,8 +255,8 @@ fn compare_maps(a: &Map, b: &Map) -> Ordering {
     left.len().cmp(&right.len())
 }
 
-/// Reports whether two values are the same: integers and floats by value, maps whatever the order
-/// of their keys.
+/// Reports whether two values are the same: integers and floats by value, maps in any order of
+/// their keys.
 pub fn equal_values(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || compare_numbers(a, b).is_eq(),

@@ -28,8 +28,7 @@ const ABSENT: &[(&str, &str)] = &[
     ("storagemigration.k8s.io", "v1beta1"),
 ];
 
-/// The versions that kube-apiserver v1.36 knows and does not serve whatever it is told
-/// (`pkg/apis/*/install`).
+/// The versions that kube-apiserver v1.36 knows and never serves (`pkg/apis/*/install`).
 const NEVER_SERVED: &[(&str, &str)] = &[
     ("admission.k8s.io", "v1"),
     ("admission.k8s.io", "v1beta1"),
@@ -63,7 +62,7 @@ type Version = (String, String);
 pub struct ApiEnablement {
     /// The versions that are not served, of those that this server has.
     versions: BTreeSet<Version>,
-    /// The resources that are (or are not) served whatever becomes of their versions.
+    /// The resources that are (or are not) served independently of their versions.
     resources: BTreeMap<(String, String, String), bool>,
 }
 

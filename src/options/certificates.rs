@@ -27,8 +27,8 @@ const CA_YEARS: i16 = 10;
 const CERTIFICATE_YEARS: i16 = 1;
 /// A self-made certificate with fewer days left is made anew.
 const RENEWAL_DAYS: i64 = 90;
-/// The same of an authority's, which must outlive what it signs. Its key stays, so that who trusts
-/// the old one trusts what the new one signs.
+/// The same for an authority, which must outlive the certificates it signs. Its key stays, so that
+/// clients that trust the old one trust what the new one signs.
 const CA_RENEWAL_DAYS: i64 = 2 * 365;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
@@ -184,7 +184,7 @@ fn serving(
     };
     let exists = files.cert.exists() && files.key.exists();
     if exists && config.serving.cert_dir.is_some() {
-        // Someone else's choice: taken as it is, whatever names it has.
+        // Chosen by the user: used with any names.
         let pair = CertKeyPair::read(&files, Some(["cert-dir", "cert-dir"]))?;
         let trusted = pair.cert.text()?.to_owned();
         return Ok((pair, trusted));

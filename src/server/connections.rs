@@ -37,8 +37,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Notes that the client has shown who it is. The first user counts: false where that one has
-    /// too many connections already, and the connection is closed.
+    /// Notes the authenticated user of the connection. The first user counts: false where that one
+    /// has too many connections already, and the connection is closed.
     pub fn authenticated(&self, user: &User) -> bool {
         self.state.authenticated(user)
     }
@@ -288,7 +288,7 @@ impl ConnectionState {
 
     /// Notes that a request has been answered.
     pub fn request_ended(&self) {
-        // First: whoever sees that there are no requests sees since when.
+        // Stored first: readers that see no requests also see since when.
         self.header_since.store(NEVER, Ordering::Relaxed);
         self.idle_since.store(self.now(), Ordering::Relaxed);
         if self.requests.fetch_sub(1, Ordering::Release) == 1 {

@@ -23,7 +23,7 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// The time for which an HTTP/2 connection that was told to go away stays open after its last
 /// answer, so that it arrives.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most connections, whatever the limit of file descriptors is.
+/// The maximum number of connections, regardless of the limit of file descriptors.
 pub const MAX_CONNECTIONS: usize = 65_536;
 /// Connections take at most this share of the file descriptors, in percent: the store and its files
 /// need some, too.
@@ -35,14 +35,13 @@ pub const UNAUTHENTICATED_PERCENT: usize = 25;
 /// The connections of one user take at most this share of all, in percent; those of administrators
 /// and of the control plane have no limit.
 pub const USER_PERCENT: usize = 25;
-/// The connections of all users without whom the cluster goes on take at most this share of all, in
-/// percent.
+/// The connections of all users other than the system's take at most this share, in percent.
 pub const ORDINARY_PERCENT: usize = 75;
 /// The bytes of unanswered requests that an unauthenticated client may have sent before it counts
 /// against the next limit: more than the header of any usual
 /// request.
 pub const USUAL_UNAUTHENTICATED_BYTES: usize = 32 * 1024;
-/// The bytes that all those may have sent beyond that; whoever sends more is cut off.
+/// The bytes that all those may have sent beyond that; a connection that sends more is closed.
 pub const MAX_UNAUTHENTICATED_BYTES: usize = 128 * 1024 * 1024;
 /// The least that the shares come to.
 const FEWEST: usize = 16;

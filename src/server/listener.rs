@@ -526,7 +526,7 @@ mod tests {
         }
     }
 
-    /// Always shows the same certificate, of whatever version.
+    /// Always presents the same certificate, of any version.
     #[derive(Debug)]
     struct Show(Arc<rustls::sign::CertifiedKey>);
 

@@ -393,7 +393,7 @@ mod tests {
     use crate::options::flags::{Command, parse};
     use crate::storage::embedded::Embedded;
 
-    /// One service account, whatever is asked for.
+    /// Returns one service account for every name.
     struct Accounts;
 
     #[async_trait]

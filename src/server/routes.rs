@@ -136,7 +136,7 @@ async fn answer(
 fn discovery(chain: &HandlerChain, request: &Request, path: &str) -> Option<Response<Body>> {
     let query = request.uri.query().unwrap_or("");
     let answer = chain.documents.answer(path, query, &request.headers)?;
-    // Documents of groups that only custom resources are in are served whatever the method.
+    // Documents of groups with custom resources only are served for any method.
     let is_custom = chain.documents.is_custom(path);
     let answer = match answer {
         _ if !is_custom && !matches!(request.method, Method::GET | Method::HEAD) => {

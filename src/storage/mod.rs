@@ -174,7 +174,8 @@ pub trait Storage: Send + Sync + 'static {
     /// of one revision come together.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream>;
 
-    /// Like [`Storage::watch`], for who knows what stands: events may come without what was before.
+    /// Like [`Storage::watch`], for callers that know the current state: events may lack the
+    /// previous value.
     async fn watch_without_previous(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
         self.watch(prefix, after).await
     }

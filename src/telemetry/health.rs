@@ -101,9 +101,9 @@ impl Health {
         }
     }
 
-    /// [`Health::add`] for a check that costs something: whoever asks while it runs, or within that
-    /// time after it, gets what it found. It runs to its end, whoever asked for it: so there is one
-    /// at a time, and at most so many as that time allows.
+    /// [`Health::add`] for an expensive check: requests while it runs, or within that time after
+    /// it, share its result. It runs to its end even if its client disconnects, so there is one at
+    /// a time, and at most so many as that time allows.
     pub fn add_shared<F, R>(&self, name: impl Into<String>, scope: Scope, fresh: Duration, run: F)
     where
         F: Fn() -> R + Send + Sync + 'static,

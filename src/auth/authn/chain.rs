@@ -114,8 +114,8 @@ impl Chain {
         }
     }
 
-    /// Removes from a request whatever authentication read, so that nothing behind it can misuse
-    /// it.
+    /// Removes the credentials that authentication read from a request, so that nothing behind it
+    /// can misuse it.
     pub fn strip(&self, headers: &mut HeaderMap) {
         headers.remove(AUTHORIZATION);
         request_header::strip_standard(headers);

@@ -185,11 +185,10 @@ impl fmt::Display for AuthnError {
 
 impl std::error::Error for AuthnError {}
 
-/// Finds out who sends a request.
+/// Determines the user of a request.
 #[async_trait]
 pub trait Authenticator: Send + Sync {
-    /// The user, or `None` if nothing in the request says who it is and nameless requests are not
-    /// let in.
+    /// The user, or `None` if the request has no credentials and anonymous requests are not let in.
     ///
     /// # Errors
     /// The request has credentials that are not valid: it is answered with 401, not treated as

@@ -114,7 +114,7 @@ impl Rule {
             && (self.resource_names.is_empty() || has(&self.resource_names, &asked.name))
     }
 
-    /// The number of names the rule says, of whatever kind.
+    /// The number of names in the rule, of all kinds.
     fn names(&self) -> usize {
         1 + [
             &self.verbs,

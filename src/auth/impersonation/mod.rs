@@ -96,7 +96,7 @@ impl Mode {
     }
 }
 
-/// Decides who may impersonate whom.
+/// Authorizes impersonation.
 pub struct Impersonation {
     authorizer: Arc<dyn Authorizer>,
     modes: &'static [Mode],
@@ -117,7 +117,8 @@ impl Impersonation {
         }
     }
 
-    /// Returns who a requestor becomes that wants to be `wanted` for what `attributes` say.
+    /// Returns the user that a requestor becomes who asks to act as `wanted` in the request of
+    /// `attributes`.
     ///
     /// # Errors
     /// 403 where the requestor may not be that user in any mode: that of the mode tried first.

@@ -239,7 +239,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The entries of a map, with those that `<<` merges into it; whatever comes last counts.
+    /// The entries of a map, with those that `<<` merges into it; the last value of a key counts.
     fn entries(
         &mut self,
         index: usize,

@@ -63,7 +63,7 @@ fn system_accounts() -> Value {
     json!({"kind": "ServiceAccount", "serviceAccount": {"namespace": "kube-system", "name": "*"}})
 }
 
-/// A rule that matches whatever the subjects do.
+/// A rule that matches all requests of the subjects.
 fn everything(subjects: Value) -> Value {
     json!({
         "subjects": subjects,

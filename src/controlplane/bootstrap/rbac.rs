@@ -13,7 +13,7 @@ const AGGREGATE_TO: &str = "rbac.authorization.k8s.io/aggregate-to-";
 pub(super) const READ: &str = "get,list,watch";
 pub(super) const WRITE: &str = "create,delete,deletecollection,patch,update";
 pub(super) const READ_WRITE: &str = "create,delete,deletecollection,get,list,patch,update,watch";
-/// The rule of everybody who records events.
+/// The rule of all components that record events.
 pub(super) const EVENTS: RuleRow = rule("create,patch,update", ",events.k8s.io", "events");
 
 /// A rule as comma-separated lists. The core group is the empty string, so `,apps` is core and

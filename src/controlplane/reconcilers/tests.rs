@@ -16,7 +16,7 @@ use crate::registry::Resource;
 use crate::storage::Storage;
 use crate::storage::embedded::Embedded;
 
-/// A store with services, without anybody who allocates anything for them.
+/// A store with services for which nothing is allocated.
 struct Cluster {
     registry: Arc<Registry>,
     storage: Arc<dyn Storage>,

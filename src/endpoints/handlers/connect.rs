@@ -69,7 +69,7 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     )))
 }
 
-/// Checks for the right to create, which reaching into a pod needs whatever the method: WebSockets
+/// Checks the permission to create, which connecting to a pod needs with any method: WebSockets
 /// begin with a GET, and to read is not to run commands (`ensureAuthorizedForVerb`).
 async fn ensure_may_create(ctx: &RequestContext<'_>) -> Result<()> {
     let info = &ctx.request.info;

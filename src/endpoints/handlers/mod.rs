@@ -321,7 +321,7 @@ impl<'a> RequestContext<'a> {
         managers::manager_name(option, self.request.user_agent()).into_owned()
     }
 
-    /// Records who set which field.
+    /// Records the managers of the fields that a write sets.
     pub fn track(
         &self,
         live: Option<&Object>,

@@ -334,7 +334,7 @@ impl ApplyBody<'_> {
     }
 }
 
-/// An object without what says who manages it, and in which version.
+/// An object without its managed fields.
 pub(super) fn without_managers(object: &Object) -> Object {
     let mut object = object.clone();
     object.shift_remove("apiVersion");

@@ -60,7 +60,7 @@ pub async fn handle(
     )
 }
 
-/// Makes the new state out of the body, whatever stands.
+/// Replaces the stored object by the body.
 struct ReplaceUpdater<'a> {
     ctx: &'a RequestContext<'a>,
     sub: Subresource<'a>,

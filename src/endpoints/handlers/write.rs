@@ -16,7 +16,7 @@ use crate::endpoints::request_info::RequestInfo;
 use crate::endpoints::{Api, Request};
 use crate::telemetry::panics;
 
-/// The subresources behind which are streams: they end with whoever uses them.
+/// The subresources that are streams: they end with their client.
 const STREAMS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// Reports whether a request may write.
@@ -28,8 +28,8 @@ pub fn is_write(info: &RequestInfo) -> bool {
     writes && !STREAMS.contains(&info.subresource.as_str())
 }
 
-/// Answers a request that writes. Where whoever waits for the answer goes away first, the write
-/// ends if it is still reading the body, and else goes on in a task of its own.
+/// Answers a request that writes. If the client disconnects before the answer, the write ends if it
+/// is still reading the body, and else goes on in a task of its own.
 pub async fn run(api: &Arc<Api>, request: Arc<Request>) -> Response<Body> {
     let write = {
         let (api, request) = (api.clone(), request.clone());

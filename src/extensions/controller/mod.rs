@@ -611,7 +611,7 @@ fn establishing(object: &Object) -> Condition {
     )
 }
 
-/// A change of a definition, made on whatever stands.
+/// A change that is applied to the stored definition.
 struct StatusChange<'a, F> {
     store: &'a Store,
     change: F,

@@ -211,7 +211,7 @@ impl JsonSchemaProps {
             .chain(self.elsewhere.iter().map(|(_, _, one)| one))
     }
 
-    /// Reads the node again as the root of a resource: embedded, whatever it says.
+    /// Reads the node as the root of a resource, which is always embedded.
     #[must_use]
     pub fn into_resource(mut self) -> Self {
         self.embedded = true;

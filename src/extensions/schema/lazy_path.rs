@@ -12,7 +12,7 @@ pub enum LazyPath<'a> {
     Root(&'a str),
     /// `.name`, or just the name where nothing is before it.
     Field(&'a LazyPath<'a>, &'a str),
-    /// `.name`, whatever is before it.
+    /// `.name`.
     Dotted(&'a LazyPath<'a>, &'a str),
     /// `[key]`.
     Key(&'a LazyPath<'a>, &'a str),

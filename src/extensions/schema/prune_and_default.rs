@@ -9,7 +9,7 @@ use crate::meta::field::shown_bytes;
 use crate::meta::{FieldError, Map, Object, Value};
 use crate::schema::{TypeRef, builtin};
 
-/// The fields that every resource has, whatever its schema says.
+/// The fields of every resource, independent of its schema.
 pub const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The most fields that are told of as lost, and about the most bytes of their paths: a body may

@@ -394,7 +394,7 @@ fn nested<'a>(
     }
 }
 
-/// Checks that whatever a value validation looks at is specified in the structure itself.
+/// Checks that all fields in value validations are also specified in the structure.
 fn value_completeness(
     errors: &mut ErrorList,
     values: &JsonSchemaProps,

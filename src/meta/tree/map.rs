@@ -305,7 +305,7 @@ impl fmt::Debug for Map {
     }
 }
 
-/// Maps are equal whatever the order of their keys.
+/// Maps are equal regardless of the order of their keys.
 impl PartialEq for Map {
     fn eq(&self, other: &Self) -> bool {
         if self

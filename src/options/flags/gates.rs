@@ -20,7 +20,7 @@ enum Stage {
 enum Effect {
     /// Asks for it.
     Consulted,
-    /// Behaves as with the default, whatever is said; anything else is refused.
+    /// Always behaves as with the default; other values are refused.
     Fixed,
     /// No effect that a client could tell: the gate is another component's (the kubelet's, a
     /// controller's, the scheduler's, a Go client's), is about the internals of kube-apiserver, or

@@ -18,7 +18,7 @@ use crate::endpoints::request_info::RequestInfo;
 use crate::options::config::Requests;
 use crate::telemetry::requests;
 
-/// The verbs that change nothing; whatever is not one of them counts as mutating.
+/// The read-only verbs; all others count as mutating.
 const READS: [&str; 3] = ["get", "list", "watch"];
 /// Paths whose requests the flags do not limit (the flow schema `probes`).
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/livez"];

@@ -3,7 +3,7 @@
 //!
 //! - [`tables`]: what is on disk, and snapshots to read from. Reads never wait for the writer.
 //! - [`writer`]: the one thread that writes, many writes per fsync.
-//! - [`hub`]: recent events and who waits for them.
+//! - [`hub`]: recent events and the watchers that wait for them.
 
 #[cfg(test)]
 mod faults;
