@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZero;
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ use crate::storage::embedded::Embedded;
 use crate::storage::etcd3::{self, Etcd3};
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::health::Health;
-use crate::telemetry::{panics, requests};
+use crate::telemetry::panics;
 
 /// The time that blocking work has left when everything else has ended.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -127,12 +127,7 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     {
         // From here on a signal is an orderly end.
         let _context = runtime.enter();
-        runtime.spawn(end_on_signal(
-            Signals::new(),
-            delay,
-            grace,
-            shutdown.clone(),
-        ));
+        runtime.spawn(shutdown.clone().on_signals(Signals::new(), delay, grace));
     }
     // Not on this thread, whose stack is the system's.
     let outcome = runtime.block_on(runtime.spawn(run(config, shutdown)));
@@ -151,20 +146,6 @@ fn runtime(worker_threads: Option<usize>) -> io::Result<Runtime> {
         .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
-}
-
-/// The first signal starts the shutdown, a second one ends the process at once.
-async fn end_on_signal(mut signals: Signals, delay: Duration, grace: Duration, shutdown: Shutdown) {
-    signals.next().await;
-    tracing::info!("shutting down");
-    shutdown.stop();
-    tokio::select! {
-        () = tokio::time::sleep(delay) => {}
-        () = signals.next() => process::exit(1),
-    }
-    shutdown.drain_within(grace, requests::open_long_running());
-    signals.next().await;
-    process::exit(1);
 }
 
 /// Serves until `shutdown` drains.
