@@ -94,7 +94,7 @@ impl Attributes<'_> {
     }
 
     /// The 403 of a plugin that refuses the request. The name is that of the request or the object;
-    /// a name that the server is still to make is told by its prefix.
+    /// a name that the server has yet to generate is given by its prefix.
     pub fn forbidden(&self, why: &str) -> Status {
         let object = self.object();
         let names = [

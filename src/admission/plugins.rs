@@ -105,7 +105,7 @@ pub const PLUGINS: &[Entry] = &[
     default("MutatingAdmissionWebhook", Missing("mutating webhooks are not called")),
     default("ValidatingAdmissionPolicy", Missing("validating policies are not enforced")),
     default("ValidatingAdmissionWebhook", Missing("validating webhooks are not called")),
-    // Only what everybody else lets pass is counted.
+    // Last, so that only requests that all others admit are counted.
     default("ResourceQuota", Runs(|parts| Box::new(quota::ResourceQuota::new(parts.objects.clone())))),
     optional("AlwaysDeny", Runs(|_| Box::new(deny::AlwaysDeny))),
 ];

@@ -18,7 +18,7 @@ use crate::meta::{Gvr, Object, Value, array_at, json, str_at};
 const DEFAULT_ACCOUNT: &str = "default";
 const VOLUME_PREFIX: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// A lifetime by which the kubelet and the token issuer know a token that nobody asked for.
+/// The lifetime by which the kubelet and the token issuer recognise a default token.
 const TOKEN_SECONDS: i64 = 3607;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";

@@ -28,7 +28,7 @@ impl User {
         self.is_in(MASTERS) || CONTROL_PLANE.contains(&self.name.as_str())
     }
 
-    /// Reports whether the cluster stands still without this user: nodes are among those.
+    /// Reports whether the cluster depends on this user, as it does on nodes.
     pub fn is_essential(&self) -> bool {
         self.is_privileged() || self.is_in(authz::node::NODES)
     }

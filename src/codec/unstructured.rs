@@ -7,7 +7,7 @@ use crate::meta::go::quantity::Quantity;
 use crate::meta::{Map, Value, time};
 use crate::schema::{Kind, Schema, TypeId, TypeRef};
 
-/// The most unknown fields that are told of.
+/// The maximum number of unknown fields that are reported.
 const MAX_UNKNOWN: usize = 1_000;
 
 /// Returns the error about an object that [`super::normalize`] has refused: the first value that

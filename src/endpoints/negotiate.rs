@@ -114,8 +114,7 @@ pub fn output(
     Ok(output)
 }
 
-/// Refuses to tell events in a type that a stream cannot be made of: YAML documents cannot be told
-/// apart.
+/// Refuses to stream events in a type without framing: YAML documents cannot be told apart.
 ///
 /// # Errors
 /// 406 for YAML.

@@ -73,8 +73,8 @@ impl Pool {
     }
 
     /// Waits for memory for a body: first behind the user's own requests, so that a user who holds
-    /// its whole share keeps nobody else waiting. All is taken at once, so nobody waits for others
-    /// who wait.
+    /// its whole share delays nobody else. All is taken at once, so nobody waits for others who
+    /// wait.
     async fn acquire(self: &Arc<Self>, user: &str, bytes: usize) -> Result<BodyPermit> {
         let closed = |_: AcquireError| Status::internal("the server is ending");
         let units = bytes.min(MAX_BODY_BYTES).div_ceil(UNIT);
@@ -91,7 +91,7 @@ impl Pool {
     }
 }
 
-/// One user's part of a pool, which is forgotten when nobody uses it any more.
+/// One user's part of a pool, which is dropped when it is no longer used.
 #[derive(Debug)]
 struct UserShare {
     pool: Arc<Pool>,
@@ -155,7 +155,7 @@ impl RequestBody {
         }
     }
 
-    /// Reports whether somebody waits for the rest of the body.
+    /// Reports whether the rest of the body is awaited.
     pub fn is_reading(&self) -> bool {
         self.is_reading.load(Ordering::Relaxed)
     }

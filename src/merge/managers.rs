@@ -514,7 +514,7 @@ fn is_zero(value: &Value) -> bool {
     value.is_null() || value.as_str().is_some_and(str::is_empty)
 }
 
-/// The entries after an update; owned by nobody else than `new` is what `new` changes.
+/// The entries after an update; fields that `new` changes are owned by its manager only.
 pub(super) fn updated<'a>(
     live: &'a Map,
     new: &'a Map,

@@ -64,7 +64,7 @@ impl<'a> PathElement<'a> {
 }
 
 impl PathElement<'static> {
-    /// Reads what stands behind the colon of a key that is no field's name.
+    /// Reads the part after the colon of a key that is not a field name.
     fn parse_item(kind: u8, rest: &str) -> Result<Option<Self>, String> {
         match kind {
             b'v' => {

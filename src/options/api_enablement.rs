@@ -8,8 +8,8 @@ use crate::meta::Gvr;
 use crate::meta::go;
 use crate::schema::{ResourceDecl, builtin};
 
-/// The versions that kube-apiserver v1.36 serves where it is told to, and that this server does not
-/// have (`pkg/controlplane/instance.go`).
+/// The versions that kube-apiserver v1.36 serves on request, and that this server does not have
+/// (`pkg/controlplane/instance.go`).
 const ABSENT: &[(&str, &str)] = &[
     ("admissionregistration.k8s.io", "v1alpha1"),
     ("admissionregistration.k8s.io", "v1beta1"),

@@ -241,7 +241,7 @@ pub struct Requests {
     pub(crate) timeout: Duration,
     /// The shortest time that a watch lasts.
     pub(crate) min_watch: Duration,
-    /// The chance that an answer tells an HTTP/2 client to open another connection.
+    /// The probability that a response asks an HTTP/2 client to open a new connection (GOAWAY).
     pub(crate) goaway_chance: f64,
 }
 

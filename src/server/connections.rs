@@ -411,7 +411,7 @@ impl ConnectionState {
     }
 }
 
-/// Gives back the place that a connection has, when nobody has a part of it any more.
+/// Gives back the place that a connection has, when its last part is dropped.
 impl Drop for ConnectionState {
     fn drop(&mut self) {
         self.release_pending();

@@ -55,7 +55,7 @@ impl DiscoveryHandler {
 
     /// Answers a GET of a path below `/openapi`; see [`OpenApi::answer`].
     pub fn openapi(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
-        // Those that nobody has asked for yet are large, and made now.
+        // Documents that were not requested yet are large, and rendered now.
         path.starts_with("/openapi")
             .then(|| run_blocking(|| self.present().openapi.answer(path, query, headers)))
             .flatten()

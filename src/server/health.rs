@@ -13,8 +13,8 @@ use crate::options::config::Config;
 use crate::storage::StorageError;
 use crate::telemetry::health::{Health, HealthResponse, Scope};
 
-/// The time for which the outcome of a check of the store is reused: anybody may ask, and as often
-/// as they like.
+/// The time for which the outcome of a check of the store is reused: any client may request it, as
+/// often as they like.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A health answer as upstream's handlers write it.

@@ -348,7 +348,7 @@ async fn answer<H: Handler>(
     Ok(handler.handle(request, &connection, guard).await)
 }
 
-/// A stream that tells its connection how much it received.
+/// A stream that reports the number of received bytes to its connection.
 struct MeteredStream<S> {
     stream: S,
     state: Arc<ConnectionState>,

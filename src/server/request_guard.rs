@@ -35,7 +35,7 @@ impl RequestGuard {
         *self.permit.lock() = Some(permit);
     }
 
-    /// Gives the place back before the answer has been read, if nobody works on the request any
+    /// Releases the capacity before the response has been read, if no task works on the request any
     /// more. A client may take its time to read even a refusal; what it holds meanwhile is a short
     /// answer and no more.
     pub fn release_permit(self: &Arc<Self>) {

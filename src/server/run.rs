@@ -85,7 +85,7 @@ pub struct ServerDeps {
     pub shutdown: Shutdown,
 }
 
-/// Obeys a command line (without the program's name) until the process is told to end.
+/// Runs the server with `args` (without argv[0]) until a signal arrives.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let outcome = match flags::parse(args) {
         Ok(Command::Help) => writeln!(io::stdout(), "{}", flags::Help).map_err(RunError::from),

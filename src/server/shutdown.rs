@@ -38,8 +38,8 @@ impl Shutdown {
         self.drain_within(Duration::ZERO, 0);
     }
 
-    /// Step two, in which the ends of `watches` watches are spread over `grace`, or less if there are
-    /// few, so that their clients do not all reconnect at once.
+    /// Step two, in which the ends of `watches` watches are spread over `grace`, or less if there
+    /// are few, so that their clients do not all reconnect at once.
     pub fn drain_within(&self, grace: Duration, watches: u64) {
         self.stopping.trigger();
         self.draining.trigger_within(

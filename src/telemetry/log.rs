@@ -39,7 +39,7 @@ pub fn start(verbosity: i64, json: bool) {
     };
 }
 
-/// klog's levels, roughly: 0 to 3 tell what an operator should know (3 also each request), from 4
+/// klog's levels, roughly: 0 to 3 report what an operator should know (3 also each request), from 4
 /// on debugging. Releases have nothing that says more: HTTP/2 would ask a hundred times for each
 /// frame whether to.
 fn level(verbosity: i64) -> LevelFilter {

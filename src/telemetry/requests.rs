@@ -191,7 +191,7 @@ pub fn refresh() {
     }
 }
 
-/// Counts a request that was turned away for want of capacity, or took too long.
+/// Counts a request that was refused for lack of capacity, or timed out.
 pub fn terminated(labels: &Labels<'_>, code: u16) {
     let [verb, group, version, resource, sub, scope] = labels.scoped();
     TERMINATIONS.inc(&[

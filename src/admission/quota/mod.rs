@@ -138,8 +138,7 @@ fn amounts(quota: &Object, which: &str) -> ResourceList {
 
 /// The quotas that the request changes, with what is used after it.
 ///
-/// # Errors
-/// 403 if a quota does not allow it, or cannot tell yet.
+/// # Errors 403 if a quota does not allow it, or has no status yet.
 fn check(attributes: &Attributes<'_>, quotas: &[Arc<Object>]) -> Result<Vec<Object>> {
     let evaluator = Evaluator::of(attributes.gvr);
     let Some(object) = attributes.object() else {

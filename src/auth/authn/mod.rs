@@ -30,7 +30,7 @@ use crate::meta::Object;
 pub use chain::{Chain, Options};
 use x509::{CaBundle, Verified};
 
-/// The attribute of a user that tells which credential was used, so that it can be traced.
+/// The extra attribute with the ID of the credential that was used.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The time for which a certificate stays refused without being checked again: it may be one that
@@ -128,8 +128,8 @@ pub struct TokenUser {
     pub audiences: Vec<String>,
 }
 
-/// The reason credentials were not accepted. The client is told `Unauthorized` only; TokenReview
-/// and the log tell the reasons.
+/// The reason credentials were not accepted. The client sees `Unauthorized` only; TokenReview and
+/// the log have the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthnError {
     reasons: Vec<String>,
@@ -203,7 +203,7 @@ fn secret_data(secret: &Object, key: &str) -> Option<Vec<u8>> {
     BASE64_STANDARD.decode(encoded).ok()
 }
 
-/// Reports whether two secrets are the same, in a time that does not tell where they differ.
+/// Compares two secrets in constant time.
 fn same(one: &[u8], other: &[u8]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
 }

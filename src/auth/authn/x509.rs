@@ -14,7 +14,7 @@ use x509_parser::oid_registry::{OID_X509_EXT_NAME_CONSTRAINTS, OID_X509_EXT_SUBJ
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AttributeTypeAndValue, X509Version};
 
-/// The number of certificates may stand between a client's and a trusted one.
+/// The maximum number of certificates between a client's and a trusted one.
 pub const MAX_INTERMEDIATES: usize = 8;
 /// The number of signatures are checked at most in search of a chain (as Go does).
 pub const MAX_SIGNATURE_CHECKS: usize = 100;

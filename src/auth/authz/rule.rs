@@ -259,7 +259,7 @@ fn resource_matches(rule: &str, asked: &Attributes) -> bool {
 const MAX_COMPARISONS: usize = 100_000_000;
 /// The cost of one part of a rule, in comparisons: there are at most a hundred thousand of them.
 const COST_OF_PART: usize = 1_000;
-/// The most rules that [`describe`] tells of.
+/// The maximum number of rules in [`describe`].
 const MAX_DESCRIBED: usize = 1_000;
 
 /// Returns what `wanted` allows and `held` does not, in rules of one group, resource, verb and

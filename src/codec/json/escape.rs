@@ -198,7 +198,7 @@ fn compact(json: &[u8], out: &mut Vec<u8>) {
     let mut in_string = false;
     let (mut start, mut at) = (0, 0);
     while let Some(&byte) = json.get(at) {
-        // The bytes that are left out, and what stands in their place.
+        // The bytes that are left out, and their replacement.
         let (length, instead): (usize, &[u8]) = match byte {
             b'"' => {
                 in_string = !in_string;

@@ -91,8 +91,8 @@ struct Transcoder<'a> {
     revision: Option<i64>,
     /// The offset of the top-level metadata in the output.
     metadata: Range<usize>,
-    /// So far every message was in the order that everybody writes. Once one was not, none is tried
-    /// in that order any more: a message is begun twice at most, however deep it lies.
+    /// True while every message was in the usual order. After one that was not, none is tried in
+    /// that order any more: a message is begun twice at most, however deep it lies.
     orderly: bool,
 }
 
@@ -714,7 +714,7 @@ impl<'a> Transcoder<'a> {
     }
 }
 
-/// Reports whether the value at hand has this tag, in the form that everybody writes.
+/// Reports whether the current value has this tag, in the usual encoding.
 #[inline(always)]
 fn has_tag(bytes: &[u8], at: usize, tag: u32) -> bool {
     match bytes.get(at) {

@@ -293,7 +293,7 @@ impl Parser<'_> {
         );
     }
 
-    /// Puts a node into the container at hand.
+    /// Puts a node into the current container.
     fn attach(&mut self, node: Node, line: usize, anchor: Option<String>) -> usize {
         let index = self.graph.nodes.len();
         self.graph.nodes.push((node, line));
@@ -319,7 +319,7 @@ impl Parser<'_> {
         self.open.pop();
     }
 
-    /// Passes the token at hand and reads the node behind it, which is empty before one of those
+    /// Passes the current token and reads the node behind it, which is empty before one of those
     /// tokens. What is empty in a block is on the line of what was passed, in a flow on that of
     /// what follows.
     fn node_behind(&mut self, ends: fn(&Token) -> bool, block: bool, loose: bool) -> Parsed<()> {

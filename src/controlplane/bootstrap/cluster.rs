@@ -167,7 +167,7 @@ fn config_map(name: &str, data: Map) -> (Gvr, Object) {
     (Gvr::new("", "v1", "configmaps"), map)
 }
 
-/// Returns the ConfigMap that tells extension servers how this server authenticates.
+/// Returns the ConfigMap that extension servers read to authenticate as this server does.
 pub(super) fn extension_authentication(params: &Params) -> (Gvr, Object) {
     let mut data = Map::new();
     if let Some(ca) = &params.client_ca {

@@ -131,7 +131,7 @@ fn system_schemas() -> Vec<Schema> {
     ]
 }
 
-/// Returns the FlowSchemas of controllers, service accounts and everybody else.
+/// Returns the FlowSchemas of controllers, service accounts and all others.
 fn workload_schemas() -> Vec<Schema> {
     vec![
         (

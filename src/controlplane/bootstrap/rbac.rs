@@ -304,7 +304,7 @@ pub(super) fn reconcile(existing: &Object, expected: &Object) -> Repair {
         );
     } else {
         let rules = Rule::list(expected.array_at("/rules"));
-        // Where somebody made them too many to compare, it gets all.
+        // If there are too many to compare, all are added.
         let missing =
             rule::uncovered(&Rule::list(existing.array_at("/rules")), &rules).unwrap_or(rules);
         add_missing_items(

@@ -201,7 +201,7 @@ impl ClusterIpRepair {
         Ok(())
     }
 
-    /// Claims an address that a service has and nobody claimed.
+    /// Creates the IPAddress of a service that has none.
     async fn allocate_missing(&self, service: &Object, ip: IpAddr) -> Result<()> {
         let (namespace, name) = (service.namespace(), service.name());
         if !self.service_has(namespace, name, ip).await? || self.addresses.find(ip).await?.is_some()

@@ -22,7 +22,7 @@ enum Encoding {
     /// A map as a repeated message of name (1) and value (2), in the given field of a message of
     /// its own.
     Named(u32, &'static Encoding),
-    /// The parameters of an operation: which message each is depends on where it stands.
+    /// The parameters of an operation: the message of each depends on its location.
     Parameters,
     /// `{"name": [..]}` of a security requirement.
     Requirements,

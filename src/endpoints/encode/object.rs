@@ -19,7 +19,7 @@ use crate::registry::table;
 
 use super::{Encoder, MediaType, Source, event, partial_metadata, protobuf_tree};
 
-/// The version of `meta.k8s.io` whose PartialObjectMetadata are kept: nobody asks for another.
+/// The version of `meta.k8s.io` whose PartialObjectMetadata are cached: clients use no other.
 pub(super) const META_VERSION: &str = "meta.k8s.io/v1";
 
 /// The kind of bare metadata.

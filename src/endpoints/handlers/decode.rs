@@ -100,7 +100,7 @@ impl RequestContext<'_> {
     }
 }
 
-/// Warns of an issue; the YAML reader tells several in one, a line each.
+/// Adds a warning for an issue; those of the YAML reader may hold several, one a line.
 pub fn warn(warnings: &Warnings, issue: &str) {
     let lines = issue
         .trim_start_matches("yaml: unmarshal errors:\n")

@@ -414,7 +414,7 @@ impl<'a> RequestContext<'a> {
         self.api.admission.validate(&attributes).await
     }
 
-    /// The name that admission is told: the URL's, or the body's where the URL has none.
+    /// The name for admission: the URL's, or the body's if the URL has none.
     fn subresource_name(&self, object: &Object) -> String {
         let named = [self.request.info.url_name(), object.name()]
             .into_iter()

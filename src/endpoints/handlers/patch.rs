@@ -206,7 +206,7 @@ impl Patch<'_> {
         Ok(object)
     }
 
-    /// Server-side apply: the configuration merged into what stands, with its managers.
+    /// Server-side apply: the configuration merged into the stored object, with its managers.
     fn apply_configuration(&self, live: Option<&Object>) -> Result<Object> {
         let (store, resource) = (&self.ctx.store, &self.ctx.store.resource);
         let force = self.options.force.unwrap_or(false);

@@ -42,8 +42,8 @@ use crate::storage::Revision;
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest wait before that.
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// Definitions that are gone and still known, so that older news of them are told from newer ones.
-/// The oldest are forgotten.
+/// The number of deleted definitions that are remembered, so that stale events about them are
+/// recognised. The oldest are forgotten.
 const GONE_DEFINITIONS: usize = 256;
 /// The number of times to look whether the objects of a definition are gone.
 const CLEANUP_POLL: Duration = Duration::from_secs(5);

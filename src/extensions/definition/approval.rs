@@ -6,7 +6,7 @@ use crate::meta::{ErrorList, FieldError, Object, Path};
 
 /// The annotation that says so.
 const ANNOTATION: &str = "api-approved.kubernetes.io";
-/// The condition that tells of it.
+/// The condition that reports it.
 const CONFORMANT: &str = "KubernetesAPIApprovalPolicyConformant";
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use crate::schema::{TypeRef, builtin};
 /// The fields of every resource, independent of its schema.
 pub const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The most fields that are told of as lost, and about the most bytes of their paths: a body may
-/// have a million.
+/// The maximum number of removed fields that are reported, and about the maximum bytes of their
+/// paths: a body may have a million.
 const MAX_LOST: usize = 1_000;
 const MAX_LOST_BYTES: usize = 256 * 1024;
 /// The most bytes of JSON that defaults may add to one object: many more than any store takes. What
@@ -30,7 +30,7 @@ pub struct PrunedPaths {
 }
 
 impl PrunedPaths {
-    /// Notes a path, unless there are so many that nobody reads on.
+    /// Records a path, unless there are too many already.
     fn add(&mut self, path: impl std::fmt::Display) {
         if self.paths.len() < MAX_LOST && self.bytes < MAX_LOST_BYTES {
             let path = path.to_string();

@@ -131,8 +131,8 @@ enum ViolationKind {
     Nowhere,
 }
 
-/// The most violations that are told of one object, and about the most bytes of their texts: a body
-/// may have a million.
+/// The maximum number of violations reported for one object, and about the maximum bytes of their
+/// texts: a body may have a million.
 const MAX_VIOLATIONS: usize = 1_000;
 const MAX_VIOLATION_BYTES: usize = 4 * 1024 * 1024;
 
@@ -140,7 +140,7 @@ const MAX_VIOLATION_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Clone, Debug, Default)]
 struct Outcome {
     violations: Vec<Violation>,
-    /// The messages of the violations, and the bytes of all that is told of them.
+    /// The messages of the violations, and their total bytes.
     texts: HashSet<Rc<str>>,
     bytes: usize,
     matches: usize,

@@ -85,7 +85,7 @@ fn kind_name(value: &Value) -> &'static str {
 /// "[0].extra"`.
 pub fn unknown_fields(operations: &[Map]) -> Vec<String> {
     let known = ["op", "path", "from", "value"];
-    // No more than a decoder tells of.
+    // No more than a decoder reports.
     let unknown = operations
         .iter()
         .enumerate()

@@ -116,7 +116,7 @@ fn translate(pattern: &str) -> Result<(String, usize), String> {
 
 struct Translator<'a> {
     pattern: &'a str,
-    /// Behind the character at hand.
+    /// Behind the current character.
     at: usize,
     out: String,
     /// Groups that are open.
@@ -144,7 +144,7 @@ impl<'a> Translator<'a> {
         &self.pattern[self.at..]
     }
 
-    /// The rest with the character at hand, `c`.
+    /// The rest with the current character, `c`.
     fn with(&self, c: char) -> &'a str {
         &self.pattern[self.at - c.len_utf8()..]
     }

@@ -155,7 +155,7 @@ impl Map {
         }
     }
 
-    /// Appends an entry whose key is not there yet, and tells its place.
+    /// Appends an entry whose key is new, and returns its index.
     pub(super) fn push(&mut self, key: Key, value: Value) -> usize {
         let place = self.len();
         match self.entries_mut() {

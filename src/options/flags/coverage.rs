@@ -18,8 +18,8 @@ const HONESTY: &str = "tests/attacks/honesty.rs";
 const MANIFEST: &str = "tests/kubeadm/main.rs";
 const STARTS: &str = "the_manifest_starts_a_server_that_its_probes_find_well";
 const PEERS: &str = "tests/peers.rs";
-/// The typed value is checked here; that somebody reads it, the compiler checks (fields of
-/// [`Config`] that nobody reads are dead code).
+/// The typed value is checked here; its use is checked by the compiler (fields of [`Config`] that
+/// are never read are dead code).
 const HERE: &str = "src/options/flags/coverage.rs";
 const TYPED: &str = "values_that_only_take_time_to_see_are_in_the_configuration";
 

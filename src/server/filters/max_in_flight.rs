@@ -25,7 +25,7 @@ const PROBES: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 /// The number of of those are answered at once: they wait when the store does, and anybody may make
 /// them.
 const MAX_PROBES: usize = 1000;
-/// The time after which a client that was turned away is to try again, in seconds.
+/// The value of Retry-After for refused requests, in seconds.
 const RETRY_SECONDS: &str = "1";
 
 /// Answers 429 for requests beyond the limit of their kind.
@@ -133,7 +133,7 @@ fn is_path_end(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with('/')
 }
 
-/// The 429 of a request that is turned away before it is looked at.
+/// The 429 for a request that is refused before it is read.
 pub fn too_many_requests() -> Response<Body> {
     let mut response = Response::new(body::full("Too many requests, please try again later.\n"));
     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;

@@ -139,7 +139,7 @@ impl Fixture {
         }
     }
 
-    /// Checks that a watch tells of exactly what the store has, also when it is opened another
+    /// Checks that a watch delivers exactly what the store has, also when it is opened another
     /// time: `acknowledged` keys and others.
     async fn check(self, mut watch: WatchStream, acknowledged: &[(String, Revision)]) {
         let page = self.store.list(ListRequest::default()).await.unwrap();

@@ -34,7 +34,7 @@ struct State {
 
 struct Watcher {
     prefix: String,
-    /// Nothing at or before this is told.
+    /// Events at or before this revision are not delivered.
     after: Revision,
     /// The first revision that may concern it and has not been taken; `None` when it knows
     /// everything up to the head.
@@ -49,7 +49,7 @@ struct Watcher {
 pub enum WatchStep {
     /// Tell these (there may be none), then ask again.
     Events(Vec<Arc<WatchEvent>>),
-    /// Tell that everything up to here is told.
+    /// Report progress: everything up to this revision has been delivered.
     Progress(Revision),
     /// Read on from here in the table.
     Replay(Revision),
@@ -124,7 +124,7 @@ impl Hub {
         }
     }
 
-    /// Makes every watcher tell how far it has come.
+    /// Makes every watcher report its progress.
     pub fn ask_progress(&self) {
         for watcher in self.0.lock().watchers.values_mut() {
             watcher.progress = true;
@@ -178,7 +178,7 @@ impl Hub {
                 }
                 Ok(WatchStep::Events(events))
             }
-            // One that nothing has happened for has nothing to tell, as in etcd.
+            // Without any event there is no progress to report, as in etcd.
             None if std::mem::take(&mut watcher.progress) && *head > watcher.after => {
                 Ok(WatchStep::Progress(*head))
             }

@@ -125,7 +125,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer that goes on where `db` stands, and opens it again with `open` after a failure.
+    /// A writer that continues from the last commit of `db`, and reopens it with `open` after a
+    /// failure.
     ///
     /// # Errors
     /// A failure to read the file.
@@ -153,7 +154,7 @@ impl Writer {
         })
     }
 
-    /// Works until nobody can send commands any more.
+    /// Works until all senders are dropped.
     pub fn run(mut self) {
         while let Some(commands) = self.wait() {
             if let Some(fault) = self
@@ -236,8 +237,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The commands of the next transaction; there may be none when something is due. `None` when all
-    /// senders are gone.
+    /// The commands of the next transaction; there may be none when something is due. `None` when
+    /// all senders are gone.
     fn wait(&self) -> Option<Vec<Command>> {
         let first = match self.pause() {
             None => self
@@ -446,8 +447,8 @@ impl<'t> Transaction<'t> {
         Ok(())
     }
 
-    /// Removes some of the versions that nobody can ask for any more: those superseded, and
-    /// deletions, up to the compacted revision.
+    /// Removes some of the versions that can no longer be read: those superseded, and deletions, up
+    /// to the compacted revision.
     fn clean(&mut self) -> Result<()> {
         if self.at.cleaned >= self.at.compacted {
             return Ok(());
@@ -479,8 +480,7 @@ impl<'t> Transaction<'t> {
         Ok(())
     }
 
-    /// Writes down where the store stands now; `None` if nothing changed. The tables are closed
-    /// then.
+    /// Records the position of the store; `None` if nothing changed. The tables are closed then.
     fn finish(mut self) -> Result<Option<(Position, Vec<Arc<WatchEvent>>)>> {
         if !self.changed {
             return Ok(None);

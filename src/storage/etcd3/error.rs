@@ -14,7 +14,7 @@ mod code {
     pub const UNAVAILABLE: i32 = 14;
 }
 
-/// Code and message of an error that etcd answered with, or that stands for a broken connection.
+/// Code and message of an error that etcd returned, or that a broken connection is reported as.
 fn status(error: &Error) -> Option<(i32, &str)> {
     match error {
         Error::GRpcStatus(status) => Some((status.code() as i32, status.message())),
@@ -53,7 +53,7 @@ pub fn interpret(error: &Error, asked: Revision) -> StorageError {
             StorageError::Unavailable(message.to_owned())
         }
         code::UNAVAILABLE | code::DEADLINE_EXCEEDED => StorageError::Unavailable(message_of(error)),
-        // Not from etcd: the status stands for what happened to the connection.
+        // Not from etcd: the status reports a failure of the connection.
         _ if cause(error).is_some() => StorageError::Unavailable(message_of(error)),
         _ => StorageError::Internal(message.to_owned()),
     }

@@ -188,7 +188,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Receives until the connection breaks, the queue is full or nobody listens.
+    /// Receives until the connection breaks, the queue is full or the watch is dropped.
     async fn run(mut self) {
         match self.receive().await {
             Ok(()) => {}

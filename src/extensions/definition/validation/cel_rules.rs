@@ -12,7 +12,7 @@ const RULE_LIMIT: u64 = 10_000_000;
 const SCHEMA_LIMIT: u64 = 100_000_000;
 /// The bytes of the largest request, which bounds how often an unbounded value is there.
 const MAX_REQUEST_BYTES: u64 = 3 << 20;
-/// The most rules that are told of when all of them together cost too much.
+/// The maximum number of rules that are named if all together cost too much.
 const MAX_EXPENSIVE: usize = 4;
 
 /// Checks all rules of a schema that is sound otherwise.

@@ -62,7 +62,7 @@ fn patterns_fit(errors: &mut ErrorList, patterns: &BTreeSet<&str>) {
     }
 }
 
-/// The patterns of all schemas of a definition, wherever they stand in them.
+/// The patterns in all schemas of a definition.
 fn patterns_of(object: &Object) -> BTreeSet<&str> {
     let mut patterns = BTreeSet::new();
     let versions = object.array_at("/spec/versions").iter();

@@ -161,7 +161,7 @@ pub fn validation(
     }
 }
 
-/// Only what is not lost when the schema of the status is taken out may stand at the root.
+/// Only fields that survive the extraction of the status schema are allowed at the root.
 fn status_root(errors: &mut ErrorList, tree: &Value, schema: &JsonSchemaProps, path: &Path) {
     for field in go_format::set_fields(tree) {
         if field == "Type" {
