@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn no_runtime_is_needed() {
+    fn work_runs_inline_without_a_runtime() {
         assert_eq!(run_blocking(|| 7), 7);
     }
 }

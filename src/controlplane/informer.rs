@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_does_not_exist_and_a_panic_is_not_the_end() {
+    async fn informer_skips_unreadable_objects_and_survives_panics() {
         let folder = tempfile::tempdir().expect("a folder");
         let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));
         let decl = crate::schema::builtin()

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_said_and_what_is_unknown_passed_over() {
+    fn broken_keys_are_errors_and_unknown_ones_are_skipped() {
         for (key, want) in [
             ("", Err(())),
             ("f", Err(())),

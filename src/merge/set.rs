@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_in_another_order_is_put_right() {
+    fn unordered_field_sets_are_sorted() {
         let fields = json!({"f:b": {}, "f:a": {"f:y": {}, "f:x": null}, "x:unknown": {"f:z": {}}});
         assert_eq!(
             serde_json::to_string(&set(&fields).encode()).expect("JSON"),

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_what_was_said() {
+    fn runtime_config_selects_the_served_versions() {
         for all in [
             "",
             "api/ga=true",

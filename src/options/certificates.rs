@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_made_once_and_kept() {
+    fn generated_files_are_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = config(&[format!("--data-dir={}", folder.path().display())]);
         let first = prepare(&config, LOOPBACK, Timestamp::now()).expect("made");
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_to_end_is_made_anew_and_authorities_keep_their_keys() {
+    fn expiring_certificates_are_renewed_and_authorities_keep_their_keys() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = config(&[format!("--data-dir={}", folder.path().display())]);
         let pki = folder.path().join("pki");

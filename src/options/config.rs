@@ -774,7 +774,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flags_are_enough() {
+    fn configuration_without_flags_is_valid() {
         let config = config(&[]).expect("defaults");
         assert_eq!(config.serving.port, 6443);
         assert_eq!(config.services.kubernetes_ip().to_string(), "10.0.0.1");

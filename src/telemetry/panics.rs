@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_resumed_is_told_without_a_place() {
+    async fn resumed_panics_are_logged_without_a_location() {
         let resumed = guard(async { panic::resume_unwind(Box::new("from elsewhere")) });
         let resumed: Result<(), Panic> = resumed.await;
         assert_eq!(resumed.expect_err("a panic").message, "from elsewhere");

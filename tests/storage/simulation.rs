@@ -330,7 +330,7 @@ impl Storage for Breaking {
 
 /// Changes of others do not make one fall behind, however small the ring is.
 #[tokio::test]
-async fn who_follows_one_key_is_not_overtaken_by_the_others() {
+async fn cursor_of_one_key_is_not_evicted_by_other_keys() {
     let backend = Backend::embedded().await;
     let reflector = Reflector::with_limits(
         backend.storage.clone(),

@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_apply_is_refused() {
+    fn inapplicable_operations_are_refused() {
         let document = json!({"data": {"a": "1"}, "list": [1]});
         for patch in [
             json!([{}]),
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn each_map_is_sorted_once() {
+    fn touched_maps_are_sorted_once() {
         let entries: Map = (0..50_000)
             .map(|number| (format!("k{number}"), json!({"b": 1, "a": 1})))
             .collect();

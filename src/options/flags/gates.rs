@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_wins_over_its_stage_and_that_over_the_default() {
+    fn explicit_gate_wins_over_its_stage_and_that_over_the_default() {
         let gates = FeatureGates::parse(["AllBeta=false,kube:WatchList=true", "AllAlpha=true"])
             .expect("known gates");
         assert!(gates.enabled("WatchList"));
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_for_cannot_be_changed() {
+    fn fixed_gates_keep_their_defaults() {
         let check = |value: &str| {
             FeatureGates::parse([value])
                 .expect(value)

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn in_flight_limit_of_zero_is_no_limit() {
+    fn in_flight_limit_of_zero_is_unlimited() {
         let (all, user) = (in_flight(0, 0), User::default());
         let read = info(Method::GET, "/version");
         let held: Vec<_> = (0..1000).map(|_| all.admit(&read, &user)).collect();

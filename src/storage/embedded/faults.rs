@@ -267,7 +267,7 @@ async fn an_error_at_any_moment_loses_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test]
-async fn while_the_file_cannot_be_opened_reads_say_so_and_then_go_on() {
+async fn reads_fail_while_the_file_cannot_be_opened_and_then_recover() {
     let fixture = Fixture::new();
     let first = fixture.insist("/first").await;
     let mut late = fixture.store.watch("/", 1).await.unwrap();
