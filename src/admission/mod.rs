@@ -150,7 +150,7 @@ pub trait Objects: Send + Sync {
     }
 }
 
-/// One admission plugin. Both calls do nothing unless a plugin says otherwise.
+/// One admission plugin. Both methods do nothing by default.
 #[async_trait]
 pub trait Plugin: Send + Sync {
     /// The name in `--enable-admission-plugins`.

@@ -24,7 +24,7 @@ impl Plugin for NamespaceLifecycle {
         if attributes.is_any("", "namespaces") {
             return attributes.operation == Operation::Delete && attributes.subresource.is_empty();
         }
-        // What a review says of a namespace must not depend on whether it exists.
+        // The result of a review must not depend on the existence of its namespace.
         let review = attributes.is("authorization.k8s.io", "localsubjectaccessreviews");
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
         writes && !attributes.namespace.is_empty() && !review

@@ -325,7 +325,7 @@ impl NodeRestriction {
     }
 }
 
-/// The name of the object, that of the object itself where the request does not say.
+/// The name of the object: the request's, or that in the object.
 fn name_of<'a>(attributes: &'a Attributes<'_>) -> &'a str {
     match attributes.name {
         "" => attributes.object().map_or("", |object| object.name()),

@@ -24,17 +24,17 @@ pub enum Support {
     /// Runs it.
     Runs(fn(&PluginDeps<'_>) -> Box<dyn Plugin>),
     /// No code, and none needed: upstream's never changes or refuses anything that can be asked of
-    /// this server. The text says why.
+    /// this server. The text gives the reason.
     Inert(&'static str),
-    /// Cannot run it. Naming it is an error; where it is on by default, the log says at start that
-    /// it is absent. The text says what is therefore not enforced.
+    /// Not implemented. Naming it is an error; if it is on by default, a warning at start reports
+    /// its absence. The text names the rules that are not enforced.
     Missing(&'static str),
 }
 
 /// One plugin.
 pub struct Entry {
     pub name: &'static str,
-    /// True if kube-apiserver runs it unless a flag says otherwise.
+    /// True if kube-apiserver runs it by default.
     pub by_default: bool,
     pub support: Support,
 }

@@ -10,7 +10,7 @@ use super::{Attributes, Objects, Operation, Plugin};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object};
 
-/// The preemption policy of pods whose class says nothing else.
+/// The preemption policy of pods whose class has none.
 const PREEMPT: &str = "PreemptLowerPriority";
 
 pub struct Priority(pub Arc<dyn Objects>);

@@ -54,7 +54,7 @@ fn is_mirror(pod: &Object) -> bool {
         .is_some_and(|all| all.contains_key(MIRROR))
 }
 
-/// Reports whether the pod gets a token: as it says, else as its account says, else yes.
+/// Reports whether the pod gets a token: by its own field, its account's, or else by default.
 fn wants_token(pod: &Object, account: &Object) -> bool {
     let of_pod = pod
         .at("/spec/automountServiceAccountToken")

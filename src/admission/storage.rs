@@ -100,7 +100,7 @@ impl Plugin for StorageObjectInUseProtection {
     }
 }
 
-/// Lets a bound claim grow only where its class says that volumes can.
+/// Allows a bound claim to grow only if its class allows expansion.
 pub struct PersistentVolumeClaimResize(pub Arc<dyn Objects>);
 
 #[async_trait]

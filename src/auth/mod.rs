@@ -56,7 +56,7 @@ pub const MASTERS: &str = "system:masters";
 /// nodes.
 #[async_trait::async_trait]
 pub trait ObjectSource: Send + Sync {
-    /// The object, or `None` if there is none (or the store cannot say). `namespace` is empty for
+    /// The object, or `None` if there is none (or the store fails). `namespace` is empty for
     /// cluster-wide kinds.
     async fn get(
         &self,

@@ -74,7 +74,7 @@ fn collect_unknown_in(
                 path.truncate(length);
             }
         }
-        // The converter does not say where in a map it is.
+        // The converter does not report keys of maps.
         (Kind::Map(item, _), Value::Object(map)) => map
             .values()
             .for_each(|value| collect_unknown_in(value, item, schema, path, found)),

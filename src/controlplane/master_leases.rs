@@ -15,7 +15,8 @@ use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Store
 
 /// The time for which a server counts as living (`DefaultEndpointReconcilerTTL`).
 const TTL: Duration = Duration::from_secs(15);
-/// The most attempts of a write that conflicts with those of another server of the same address.
+/// The maximum number of attempts of a write that conflicts with those of another server of the
+/// same address.
 const ATTEMPTS: usize = 5;
 
 /// The keys of all servers.
@@ -130,7 +131,7 @@ fn encode(address: IpAddr, generation: i64) -> Vec<u8> {
     protobuf::wrap("v1", "Endpoints", &raw)
 }
 
-/// `None` for what cannot be read: then it says nothing.
+/// `None` if it cannot be read.
 fn decode(stored: &Stored) -> Option<Object> {
     protobuf::decode(protobuf::unwrap(&stored.value).ok()?.raw, ty()?).ok()
 }

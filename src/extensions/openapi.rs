@@ -4,8 +4,7 @@
 use crate::meta::{Map, Value, json};
 use crate::registry::validation::Fields;
 
-/// Fields that are published as they are, unless they say nothing: empty texts and lists, and
-/// `false`.
+/// Fields that are published unchanged, unless they are empty: empty texts and lists, and `false`.
 const PLAIN: [&str; 28] = [
     "title",
     "description",

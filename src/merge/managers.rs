@@ -453,9 +453,9 @@ impl<'a> ResetFields<'a> {
 /// `None` for a create.
 ///
 /// The managed fields of the request count first (it may set them, or reset them with `[]` or
-/// `[{}]`), then what the live object says; broken ones count as none. An object that is not
-/// tracked stays so. Where the objects do not fit their type, the managed fields are dropped rather
-/// than the request refused.
+/// `[{}]`), then those of the live object; broken ones count as none. An object that is not tracked
+/// stays so. Where the objects do not fit their type, the managed fields are dropped rather than
+/// the request refused.
 pub fn update(live: Option<&Object>, new: &mut Object, writer: &Writer<'_>) {
     let requested = new.metadata_mut().shift_remove("managedFields");
     let managed = starting_point(live, requested.as_ref(), writer.subresource);

@@ -20,7 +20,7 @@ pub fn reconcile<'a>(set: &Set<'a>, ty: Ty<'_>) -> Option<Set<'a>> {
     Some(out)
 }
 
-/// Finds the fields at and below `path` that are owned whole now. `whole` says whether the set
+/// Finds the fields at and below `path` that are owned whole now. `whole` is true if the set
 /// already sees it so.
 fn collect<'a>(
     ty: Option<Ty<'_>>,

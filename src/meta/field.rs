@@ -131,7 +131,7 @@ pub struct FieldError {
     pub detail: String,
 }
 
-/// The most errors that are said of one object.
+/// The maximum number of errors reported for one object.
 const MAX_ERRORS: usize = 1_000;
 /// About as many bytes as the texts of these errors may have together; the first error may be
 /// longer.

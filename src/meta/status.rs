@@ -161,7 +161,7 @@ impl Status {
         Self::about(403, "Forbidden", gvr, name, message)
     }
 
-    /// 422 with one cause for each error; a repeated message is said once.
+    /// 422 with one cause for each error; a repeated message is included once.
     pub fn invalid(gvk: &Gvk, name: &str, errors: ErrorList) -> Self {
         let kind = if gvk.group.is_empty() {
             gvk.kind.clone()

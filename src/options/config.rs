@@ -17,7 +17,7 @@ pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 pub const DEFAULT_MAX_STREAMS: u32 = 100;
 /// The fewest threads that run tasks: one that computes long must not be the only one.
 pub const MIN_WORKER_THREADS: usize = 2;
-/// The most threads that run tasks.
+/// The maximum number of threads that run tasks.
 pub const MAX_WORKER_THREADS: usize = 1024;
 /// The largest `--goaway-chance` (apiserver `server/options/server_run_options.go`).
 pub const MAX_GOAWAY_CHANCE: f64 = 0.02;

@@ -234,7 +234,7 @@ async fn endpoint_reconciler(
     Ok(endpoint_reconciler)
 }
 
-/// The most objects of a kind that the log names at start.
+/// The maximum number of objects of a kind that the log names at start.
 const MAX_LOGGED_UNENFORCED: usize = 20;
 
 /// Logs which objects are stored and not enforced. Those that the server made itself are no

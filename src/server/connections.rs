@@ -122,8 +122,8 @@ impl Connections {
         self.unauthenticated.lock().remove(&number);
     }
 
-    /// Counts a connection as a user's, unless `claim` says that it is counted already. False where
-    /// the user has as many as it may.
+    /// Counts a connection as a user's, unless `claim` shows that it is counted already. False
+    /// where the user has as many as it may.
     fn claim(&self, user: &User, claim: &OnceLock<UserConnection>) -> bool {
         if user.is_privileged() {
             return true;
@@ -336,8 +336,8 @@ impl ConnectionState {
         }
     }
 
-    /// Waits until the connection is to be closed: its phase says so, or its client has been silent
-    /// for too long.
+    /// Waits until the connection is to be closed: by its phase, or because its client has been
+    /// silent for too long.
     pub async fn until_close(&self, http2: bool) -> Close {
         loop {
             let left = match self.time_left(http2) {

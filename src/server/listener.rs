@@ -288,7 +288,7 @@ async fn serve_http1<H: Handler>(
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades()
     );
-    // The handler runs in this task, and says here until when its answer must have been read.
+    // The handler runs in this task, and sets here the deadline for reading its response.
     let mut timer = DeadlineTimer::default();
     tokio::select! {
         ended = poll_fn(|cx| timer.poll(serving.as_mut(), cx)) => return ended.unwrap_or(Ok(())),

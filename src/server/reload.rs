@@ -37,7 +37,7 @@ const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two checks whether the server's own certificates are about to expire.
 const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
-/// Puts the content of some files to use, or says why that is not possible.
+/// Applies the content of some files, or returns the reason that it cannot.
 type Apply = Box<dyn Fn(&[FileContent]) -> Result<(), String> + Send + Sync>;
 
 /// Files that are read together, and what is done when they change.

@@ -169,7 +169,7 @@ impl HttpBody for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        // Of a body that says itself that it ends, the end is not asked for.
+        // A body that reports its end is not polled for it.
         self.state.ended |= self.is_end_stream();
         if let Some(log) = self.state.log.take() {
             log.write(self.state.sent);

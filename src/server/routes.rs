@@ -46,7 +46,7 @@ impl PathPattern {
 
 /// The routes of requests that are not for resources, tried in order: the first route that has its
 /// path and knows the document that it asks for. All take any method but discovery, which refuses
-/// to write, and says so itself.
+/// to write, and reports it itself.
 const ROUTES: [(PathPattern, Endpoint); 8] = [
     (PathPattern::One("/metrics"), Endpoint::Metrics),
     (PathPattern::Below("/healthz"), Endpoint::Health),

@@ -186,7 +186,7 @@ pub trait Storage: Send + Sync + 'static {
     async fn request_progress(&self) -> Result<()>;
 
     /// Reports whether [`Storage::request_progress`] can be relied on: all events up to a revision
-    /// have been told where progress says so.
+    /// have been delivered when progress reports it.
     fn has_reliable_progress(&self) -> bool {
         true
     }
@@ -199,7 +199,7 @@ pub trait Storage: Send + Sync + 'static {
     /// [`StorageError::FutureRevision`] where it cannot yet.
     async fn compact(&self, revision: Revision) -> Result<()>;
 
-    /// Reports whether the store answers; the error says why not.
+    /// Checks that the store answers.
     async fn check_health(&self) -> Result<()>;
 
     /// Checks that the store still has every change that it acknowledged.

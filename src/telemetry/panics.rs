@@ -101,7 +101,7 @@ fn backtrace(location: Option<&Location<'_>>) -> String {
     trace
 }
 
-/// Runs a future; an error says how it panicked. The hook leaves it to the caller to log that.
+/// Runs a future; the error describes its panic, which the caller logs.
 ///
 /// # Errors
 /// It panicked.

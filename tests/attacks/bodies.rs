@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::support::{Store, TestServer, USER};
 use super::{Ask, JSON, ask, both, start};
 
-/// The most memory that the server may ever have had, in KiB. It is built without optimisation and
-/// keeps a part of what it freed.
+/// The maximum memory that the server may ever have had, in KiB. It is built without optimisation
+/// and keeps a part of what it freed.
 const PEAK_MEMORY: u64 = 2 * 1024 * 1024;
 
 const YAML: &str = "application/yaml";

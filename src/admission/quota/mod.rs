@@ -15,7 +15,7 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
 use usage::Evaluator;
 
-/// The most attempts to update a quota that others update at the same time.
+/// The maximum number of attempts to update a quota that others update at the same time.
 const RETRIES: usize = 4;
 
 /// Never counted: what is not stored, and events.

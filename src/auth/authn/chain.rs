@@ -281,8 +281,8 @@ fn certificate_user(verified: &Verified, with_uid: bool) -> Result<User, AuthnEr
     Ok(user)
 }
 
-/// Adds `system:authenticated` to a user's groups, unless it is anonymous or says itself whether it
-/// is authenticated.
+/// Adds `system:authenticated` to a user's groups, unless it is anonymous or already states whether
+/// it is authenticated.
 fn with_authenticated(mut user: User) -> User {
     let told = user
         .groups

@@ -191,7 +191,7 @@ impl KeySet {
                         | SectionKind::EcPrivateKey
                         | SectionKind::PrivateKey,
                         der,
-                    ) => KeyPair::from_der(&der)?.spki()?,
+                    ) => PrivateKey::from_der(&der)?.spki()?,
                     _ => continue,
                 };
                 keys.push(VerifyingKey::from_spki(&spki)?);
@@ -235,21 +235,21 @@ impl KeySet {
 
 /// The key that signs tokens.
 pub struct SigningKey {
-    pair: KeyPair,
+    pair: PrivateKey,
     pub id: String,
     pub algorithm: &'static str,
 }
 
-enum KeyPair {
+enum PrivateKey {
     Rsa(RsaKeyPair),
     Ec(EcdsaKeyPair),
 }
 
-impl KeyPair {
+impl PrivateKey {
     /// Reads PKCS#8, PKCS#1 or SEC 1.
     fn from_der(der: &[u8]) -> Result<Self, KeyError> {
         if let Ok(pair) = RsaKeyPair::from_pkcs8(der).or_else(|_| RsaKeyPair::from_der(der)) {
-            return Ok(KeyPair::Rsa(pair));
+            return Ok(PrivateKey::Rsa(pair));
         }
         let curves = [
             &sig::ECDSA_P256_SHA256_FIXED_SIGNING,
@@ -259,13 +259,13 @@ impl KeyPair {
         let pair = curves
             .into_iter()
             .find_map(|curve| EcdsaKeyPair::from_private_key_der(curve, der).ok());
-        pair.map(KeyPair::Ec).ok_or(KeyError::Unsupported)
+        pair.map(PrivateKey::Ec).ok_or(KeyError::Unsupported)
     }
 
     fn spki(&self) -> Result<Vec<u8>, KeyError> {
         let der: Result<PublicKeyX509Der<'_>, _> = match self {
-            KeyPair::Rsa(pair) => pair.public_key().as_der(),
-            KeyPair::Ec(pair) => pair.public_key().as_der(),
+            PrivateKey::Rsa(pair) => pair.public_key().as_der(),
+            PrivateKey::Ec(pair) => pair.public_key().as_der(),
         };
         der.map(|der| der.as_ref().to_vec())
             .map_err(|_| KeyError::Unsupported)
@@ -287,7 +287,7 @@ impl SigningKey {
         let (_, der) = sections(pem)
             .find(|(kind, _)| is_private(*kind))
             .ok_or(KeyError::None("private"))?;
-        let pair = KeyPair::from_der(&der)?;
+        let pair = PrivateKey::from_der(&der)?;
         let public = VerifyingKey::from_spki(&pair.spki()?)?;
         Ok(Self {
             pair,
@@ -300,7 +300,7 @@ impl SigningKey {
     /// memory.
     pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         match &self.pair {
-            KeyPair::Rsa(pair) => {
+            PrivateKey::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(
                     &sig::RSA_PKCS1_SHA256,
@@ -311,7 +311,7 @@ impl SigningKey {
                 .ok()?;
                 Some(signature)
             }
-            KeyPair::Ec(pair) => Some(
+            PrivateKey::Ec(pair) => Some(
                 pair.sign(&SystemRandom::new(), message)
                     .ok()?
                     .as_ref()

@@ -194,7 +194,7 @@ pub async fn require(authorizer: &dyn Authorizer, attributes: &Attributes) -> Re
     }
 }
 
-/// Several errors as one text, each said once (apimachinery `util/errors.Aggregate`).
+/// Several errors as one text, each included once (apimachinery `util/errors.Aggregate`).
 pub fn aggregate(errors: &[String]) -> String {
     let mut seen: Vec<&str> = Vec::new();
     for error in errors {

@@ -254,8 +254,8 @@ fn resource_matches(rule: &str, asked: &Attributes) -> bool {
     }
 }
 
-/// The most comparisons of names, about, by which rules are checked that no held rule covers as
-/// they are. Rules for people need some thousands.
+/// The maximum number of comparisons of names, about, by which rules are checked that no held rule
+/// covers as they are. Rules for people need some thousands.
 const MAX_COMPARISONS: usize = 100_000_000;
 /// The cost of one part of a rule, in comparisons: there are at most a hundred thousand of them.
 const COST_OF_PART: usize = 1_000;
@@ -263,8 +263,7 @@ const COST_OF_PART: usize = 1_000;
 const MAX_DESCRIBED: usize = 1_000;
 
 /// Returns what `wanted` allows and `held` does not, in rules of one group, resource, verb and
-/// name. `None` where the rules are so many, or say so much, that it would take too long to find
-/// out.
+/// name. `None` if there are too many rules, or too large ones, to find out.
 pub fn uncovered(held: &[Rule], wanted: &[Rule]) -> Option<Vec<Rule>> {
     let names: usize = held.iter().map(Rule::names).fold(1, usize::saturating_add);
     let mut left = MAX_COMPARISONS;

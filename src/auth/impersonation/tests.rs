@@ -5,7 +5,8 @@ use async_trait::async_trait;
 use super::*;
 use crate::auth::authz::Decision;
 
-/// Allows what it has a line for: `verb group/resource name`, and says nothing of the rest.
+/// Allows the requests it has a line for (`verb group/resource name`), and has no opinion on the
+/// rest.
 struct Lines(Vec<&'static str>);
 
 #[async_trait]

@@ -32,7 +32,7 @@ pub const MAX_DEPTH: usize = 10_000;
 pub struct Document<'a>(&'a [u8]);
 
 /// The apiVersion and kind of a document, before its type is known. Both are empty where the
-/// document says nothing.
+/// document has none.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TypeMeta {
     pub api_version: String,

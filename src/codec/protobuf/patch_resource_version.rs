@@ -13,7 +13,7 @@ const ITEMS: u32 = 2;
 /// The number of `raw` in the envelope.
 const RAW: u32 = 2;
 
-/// A stored message whose metadata says a resourceVersion. Written, it is what decoding and
+/// A stored message with a resourceVersion in its metadata. Written, it is what decoding and
 /// encoding the tree would give.
 #[derive(Clone, Copy, Debug)]
 pub struct WithResourceVersion<'a> {

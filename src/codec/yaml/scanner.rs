@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use crate::codec::DecodeError;
 
-/// The most flow collections, and the most block collections, that may be open at once (yaml.v2
-/// `max_flow_level`, `max_indents`).
+/// The maximum number of flow collections, and the most block collections, that may be open at once
+/// (yaml.v2 `max_flow_level`, `max_indents`).
 const MAX_OPEN: usize = 10_000;
-/// The most characters between the start of a key and its `:`.
+/// The maximum number of characters between the start of a key and its `:`.
 const MAX_KEY: usize = 1024;
 
 /// A part of a document. Markers that a tag or anchor begins with are not in its text.

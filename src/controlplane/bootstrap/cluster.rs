@@ -237,7 +237,7 @@ pub fn identity(hostname: &str) -> String {
     out
 }
 
-/// The Lease that says that this server lives; renew it well within [`IDENTITY_LEASE_SECONDS`].
+/// The identity Lease of this server; renew it well within [`IDENTITY_LEASE_SECONDS`].
 pub fn identity_lease(params: &Params) -> (Gvr, Object) {
     let name = identity(&params.hostname);
     let labels = json!({"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": params.hostname});

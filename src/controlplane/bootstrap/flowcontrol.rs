@@ -179,8 +179,7 @@ fn workload_schemas() -> Vec<Schema> {
     ]
 }
 
-/// Every FlowSchema, each with the status that says that its priority level exists. `now` is RFC
-/// 3339.
+/// Every FlowSchema, with the status condition that its priority level exists. `now` is RFC 3339.
 pub(super) fn flow_schemas(now: &str) -> Vec<(Gvr, Object, Value)> {
     let gvr = Gvr::new(GROUP, "v1", "flowschemas");
     let one = |(name, level, precedence, distinguisher, rule): Schema| {

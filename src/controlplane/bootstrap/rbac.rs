@@ -32,8 +32,8 @@ pub(super) struct ClusterRole {
     pub name: &'static str,
     /// The aggregated role that gathers this one's rules, or empty.
     pub feeds: &'static str,
-    /// For an aggregated role: what the roles it gathers say that they feed. Its rules are the
-    /// controller's to fill in.
+    /// For an aggregated role: the label of the roles it gathers. Its rules are the controller's to
+    /// fill in.
     pub gathers: &'static str,
     pub rules: &'static [RuleRow],
 }

@@ -359,7 +359,7 @@ fn ip_of(address: &Object) -> Option<IpAddr> {
     names::parse_ip_sloppy(address.name())
 }
 
-/// Returns when an object was created, in seconds since 1970; 0 where it does not say.
+/// Returns the creation time of an object in seconds since 1970; 0 if it has none.
 fn created(object: &Object) -> i64 {
     time::parse(object.creation_timestamp()).map_or(0, |at| at.seconds)
 }

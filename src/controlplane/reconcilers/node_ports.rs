@@ -13,7 +13,7 @@ use crate::meta::{Object, Status};
 use crate::registry::Store;
 use crate::telemetry::metrics::Counter;
 
-/// The most attempts of a pass, each undone by ports that are taken meanwhile.
+/// The maximum number of attempts of a pass, each undone by ports that are taken meanwhile.
 const CONFLICT_RETRIES: usize = 100;
 const ACTION: &str = "PortAllocation";
 

@@ -343,7 +343,7 @@ fn default_of(ty: &Type, field: &Field) -> Option<Value> {
     }
 }
 
-/// The values that the items of a list or map may have, where the schema does not say.
+/// The values that items of a list or map may have, where the schema has no enumeration.
 fn enumerated_items(ty: &Type, field: &Field) -> Option<&'static [&'static str]> {
     let local = ty.name.rsplit('.').next().unwrap_or_default();
     let is_collection = matches!(field.kind, Kind::List(..) | Kind::Map(..));

@@ -29,7 +29,7 @@ use definitions::{Definitions, Dialect};
 use descriptions::Descriptions;
 use operations::PathItem;
 
-/// The media types of OpenAPI v2 as protobuf: what answers say, and what clients of old say.
+/// The media types of OpenAPI v2 as protobuf: that of responses, and that of old clients.
 const PROTOBUF: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",

@@ -111,7 +111,7 @@ pub fn delete() -> Vec<Parameter> {
     ]
 }
 
-/// Of get, where it is said.
+/// Of get, if it is documented.
 pub fn resource_version() -> Parameter {
     Parameter::query(
         "resourceVersion",

@@ -57,7 +57,7 @@ fn operation(
         _ if operation.patches && operation.media == Media::Custom => &CUSTOM_PATCHES[..],
         _ if operation.media == Media::Custom => produces,
         _ if operation.patches => &PATCHES[..],
-        // The documents of the token issuer say nothing of what they consume.
+        // The documents of the token issuer have no `consumes`.
         "" if operation.answer == Body::Text => &[],
         "" => produces,
         _ => &["*/*"],

@@ -15,7 +15,7 @@ const PATCHES: [&str; 4] = [
     "application/strategic-merge-patch+json",
 ];
 
-/// Writes the document of these paths; `info` says what it is.
+/// Writes the document of these paths, with `info` at its head.
 pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) -> Value {
     let paths = paths_of(paths, &mut definitions, Dialect::V3, operation);
     let mut components = Map::new();
@@ -92,7 +92,7 @@ pub fn kind_extensions(operation: &Operation, order: &[&str; 3], out: &mut Map) 
     out.insert("x-kubernetes-group-version-kind".to_owned(), parts);
 }
 
-/// The parameters that every operation of the path takes; they are said once.
+/// The parameters that every operation of the path takes; they are written once.
 fn common_parameters(item: &PathItem) -> BTreeSet<Parameter> {
     let mut sets = item.operations.iter().map(|operation| {
         operation

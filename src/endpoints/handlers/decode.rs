@@ -235,8 +235,7 @@ fn completed(expected: &Gvk, api_version: &str, kind: &str) -> Gvk {
     gvk
 }
 
-/// Completes the kind that a body names from the expected one; the error says why they do not go
-/// together.
+/// Completes the kind that a body names from the expected one.
 ///
 /// # Errors
 /// The reason that the kinds do not go together.

@@ -17,7 +17,7 @@ use super::RequestContext;
 use super::subresources::{created, decode};
 use crate::endpoints::body::Body;
 
-/// The most pods that a budget remembers as about to go.
+/// The maximum number of pods that a budget remembers as about to go.
 const MAX_DISRUPTED_PODS: usize = 2000;
 /// The number of times that a delete is tried again because the pod changed meanwhile.
 const CONFLICT_RETRIES: usize = 20;
@@ -356,7 +356,7 @@ fn exhausted(budget: &Object) -> String {
     }
 }
 
-/// Gives a pod the condition that says that it was evicted.
+/// Sets the condition of a pod that it is evicted (DisruptionTarget).
 struct DisruptionMarker<'a> {
     store: &'a Store,
     options: &'a DeleteOptions,

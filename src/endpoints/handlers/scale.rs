@@ -23,7 +23,7 @@ use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 
 const SCALE_VERSION: &str = "autoscaling/v1";
-/// The replicas of a Scale of a custom object that does not say how many it has.
+/// The replicas in the Scale of a custom object that has none.
 const UNSET: i64 = i32::MIN as i64;
 
 fn scale_kind() -> Gvk {
@@ -333,14 +333,14 @@ fn replicas_paths<'ctx>(ctx: &'ctx RequestContext<'_>) -> Cow<'ctx, ReplicasPath
 
 /// The parts of an object that a Scale shows.
 struct ScaleFields {
-    /// `None` where a custom object does not say.
+    /// `None` if a custom object has none.
     replicas: Option<i64>,
     current: i64,
     selector: String,
 }
 
 impl ScaleFields {
-    /// Reads an object of the served version; the error says what is of the wrong type.
+    /// Reads an object of the served version; the error names a field of the wrong type.
     fn of(ctx: &RequestContext<'_>, object: &Object) -> std::result::Result<Self, String> {
         let Some(paths) = custom_paths(ctx) else {
             return Ok(Self {

@@ -4,7 +4,7 @@ use crate::extensions::definition::Condition;
 use crate::meta::go::url;
 use crate::meta::{ErrorList, FieldError, Object, Path};
 
-/// The annotation that says so.
+/// The annotation of the approval.
 const ANNOTATION: &str = "api-approved.kubernetes.io";
 /// The condition that reports it.
 const CONFORMANT: &str = "KubernetesAPIApprovalPolicyConformant";

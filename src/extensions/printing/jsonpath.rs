@@ -10,8 +10,8 @@ use crate::meta::{Value, go};
 const MAX_DEPTH: usize = 64;
 /// The depth to which filters may nest in each other.
 const MAX_NESTED: usize = 16;
-/// The most values that are looked at for one row of a table. Without a bound, a path of `..` and
-/// `[*]` looks at more than any power of their number.
+/// The maximum number of values that are looked at for one row of a table. Without a bound, a path
+/// of `..` and `[*]` looks at more than any power of their number.
 const MAX_STEPS: usize = 200_000;
 
 /// A compiled path, such as `.status.conditions[?(@.type=="Ready")].status`.

@@ -39,8 +39,8 @@ pub fn escape(name: &str) -> Option<String> {
     Some(out)
 }
 
-/// Returns the schema of a node as expressions see it. `is_root` says that it is an object with
-/// type and metadata, which expressions always see.
+/// Returns the schema of a node as expressions see it. `is_root`: it is an object with type and
+/// metadata, which expressions always see.
 pub fn schema(props: &JsonSchemaProps, is_root: bool) -> Arc<Schema> {
     node(props, is_root, "self")
 }

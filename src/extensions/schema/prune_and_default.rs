@@ -16,8 +16,8 @@ pub const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// paths: a body may have a million.
 const MAX_LOST: usize = 1_000;
 const MAX_LOST_BYTES: usize = 256 * 1024;
-/// The most bytes of JSON that defaults may add to one object: many more than any store takes. What
-/// they would add beyond stays away.
+/// The maximum number of bytes of JSON that defaults may add to one object: many more than any
+/// store takes. What they would add beyond stays away.
 const MAX_DEFAULTED_BYTES: usize = 16 * 1024 * 1024;
 /// The bytes that a field takes beside its name and value.
 const FIELD_BYTES: usize = 32;

@@ -69,10 +69,10 @@ fn check(
     .run(value)
 }
 
-/// The most steps that the validation of one object may take: some seconds. A step is a value held
-/// against a schema, some bytes that a small pattern is matched with, or the like. Objects and
-/// schemas that the store has room for take that many only where the one is multiplied by the
-/// other, as by thousands of alternatives for each of a million items.
+/// The maximum number of steps that the validation of one object may take: some seconds. A step is
+/// a value held against a schema, some bytes that a small pattern is matched with, or the like.
+/// Objects and schemas that the store has room for take that many only where the one is multiplied
+/// by the other, as by thousands of alternatives for each of a million items.
 const MAX_STEPS: usize = 10_000_000;
 
 /// The steps beyond which a validation begins anew beside other tasks: some milliseconds.

@@ -8,13 +8,13 @@ use super::{PatchError, sort_keys};
 use crate::codec::{MAX_ISSUES, MAX_TREE_DEPTH};
 use crate::meta::{Map, Value};
 
-/// The most operations of one patch.
+/// The maximum number of operations of one patch.
 pub const MAX_OPERATIONS: usize = 10_000;
-/// The most bytes (of JSON) that the `copy` operations of one patch may copy.
+/// The maximum number of bytes (of JSON) that the `copy` operations of one patch may copy.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
-/// The most items of lists that the operations of one patch may move to make or fill gaps, with the
-/// values that they look through. Ten thousand operations on lists of some thousands stay within
-/// it.
+/// The maximum number of items of lists that the operations of one patch may move to make or fill
+/// gaps, with the values that they look through. Ten thousand operations on lists of some thousands
+/// stay within it.
 const MAX_MOVED: usize = 50_000_000;
 
 /// The operations of a patch.

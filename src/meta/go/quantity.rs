@@ -304,7 +304,7 @@ fn mantissa(whole: &str, fraction: &str) -> (i128, i32) {
     (value, dropped)
 }
 
-/// Splits the text as upstream's scanner does, which takes more than its regular expression says.
+/// Splits the text as upstream's scanner does, which accepts more than its regular expression.
 fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     let negative = text.starts_with('-');
     let rest = text

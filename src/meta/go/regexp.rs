@@ -19,8 +19,8 @@ const MAX_COST: usize = 16 << 10;
 /// The cost of a class that the parser lists character by character of Unicode: a named one, or any
 /// where case is ignored.
 const CLASS_COST: usize = 512;
-/// The most memory that a matcher may use for the states it has seen (of the `regex` crate's lazy
-/// DFA).
+/// The maximum memory that a matcher may use for the states it has seen (of the `regex` crate's
+/// lazy DFA).
 const DFA_BYTES: usize = 256 << 10;
 /// The greatest count of a repetition (Go's `regexp/syntax`).
 const MAX_REPEAT: usize = 1_000;

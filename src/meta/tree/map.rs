@@ -250,7 +250,7 @@ impl Map {
         *self = Self::new();
     }
 
-    /// Keeps the entries that `keep` says yes to.
+    /// Keeps the entries for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&Key, &mut Value) -> bool) {
         match self.entries_mut() {
             Entries::Short(entries) => entries.retain_mut(|(key, value)| keep(key, value)),

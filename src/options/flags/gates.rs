@@ -484,8 +484,8 @@ mod tests {
         }
     }
 
-    /// The table says of no gate that it is asked for where it is not, and the program asks for
-    /// none that the table does not know.
+    /// The table marks no gate as consulted that is not, and the program consults none that the
+    /// table does not know.
     #[test]
     fn the_gates_that_are_consulted_are_those_of_the_table() {
         let mut asked = std::collections::BTreeSet::new();

@@ -1,9 +1,9 @@
 //! The limit of requests that are answered at the same time (apiserver
 //! `server/filters/maxinflight.go`).
 //!
-//! There is no priority and fairness: its flag changes nothing, both kinds of requests have the
-//! limit that their flag says. As with upstream's mandatory and suggested flow schemas, health
-//! checks do not count among them, and `system:masters` is exempt.
+//! There is no priority and fairness: its flag has no effect, and the two kinds of requests are
+//! limited by their flags. As with upstream's mandatory and suggested flow schemas, health checks
+//! do not count among them, and `system:masters` is exempt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -72,8 +72,8 @@ pub fn was_never_sent(error: &Error) -> bool {
         .any(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
-/// The message of an error with those of its causes: the innermost says most (which file, which
-/// address, refused or unknown).
+/// The message of an error with those of its causes: the innermost is the most specific (which
+/// file, which address, refused or unknown).
 fn message_of(error: &Error) -> String {
     let mut text =
         status(error).map_or_else(|| error.to_string(), |(_, message)| message.to_owned());

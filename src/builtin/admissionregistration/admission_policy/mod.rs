@@ -55,7 +55,7 @@ pub static VALIDATING_ADMISSION_POLICY_BINDING: ResourceEntry = ResourceEntry {
 };
 
 const RULES: [&str; 2] = ["resourceRules", "excludeResourceRules"];
-/// The most audit annotations of a policy.
+/// The maximum number of audit annotations of a policy.
 const ANNOTATIONS_MAX: usize = 20;
 /// The longest expression of an audit annotation, in bytes.
 const ANNOTATION_MAX: usize = 5 * 1024;

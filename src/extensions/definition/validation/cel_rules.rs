@@ -52,7 +52,8 @@ pub fn validate(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &Path) {
 #[derive(Clone)]
 struct Node {
     is_root: bool,
-    /// The most values of the node that an object may have; `None` where there is no bound.
+    /// The maximum number of values of the node that an object may have; `None` where there is no
+    /// bound.
     cardinality: Option<u64>,
     /// The outermost path below which no old value can be found.
     uncorrelated: Option<Path>,

@@ -8,8 +8,8 @@ use crate::extensions::schema::prune_and_default::{self, META_FIELDS, PrunedPath
 use crate::extensions::schema::value_validation::{self, Budget};
 use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 
-/// Checks every default of a structural schema. `pruned` says that a default may have no fields
-/// that the schema does not specify.
+/// Checks every default of a structural schema. `pruned`: a default may have no fields that the
+/// schema does not specify.
 pub fn validate(path: &Path, schema: &JsonSchemaProps, pruned: bool) -> ErrorList {
     let root = schema.clone().into_resource();
     let mut walk = SchemaWalk {

@@ -23,7 +23,7 @@ use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Object, Path};
 use crate::registry::validation::{Fields, immutable_text, same};
 
-/// The most fields that objects may be selected by.
+/// The maximum number of fields that objects may be selected by.
 const MAX_SELECTABLE_FIELDS: usize = 8;
 /// The longest deprecation warning, in bytes.
 const MAX_WARNING: usize = 256;

@@ -547,7 +547,7 @@ fn map_key_problems(schema: &JsonSchemaProps, path: &LazyPath<'_>) -> ErrorList 
     errors
 }
 
-/// Checks the form of `x-kubernetes-validations`. `converts` says that the schema can be read as a
+/// Checks the form of `x-kubernetes-validations`. `converts`: the schema can be read as a
 /// structural one; without it that is looked at.
 fn rules(errors: &mut ErrorList, schema: &JsonSchemaProps, converts: bool, path: &LazyPath<'_>) {
     let has_newline = |text: &str| text.contains(['\n', '\r']);
