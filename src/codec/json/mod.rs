@@ -1,4 +1,5 @@
-//! JSON as Go's `encoding/json` and `sigs.k8s.io/json` read and write it.
+//! JSON as Go's `encoding/json` and `sigs.k8s.io/json` read and write it. `serde_json` has neither
+//! their errors nor duplicate fields, and escapes other characters.
 
 mod decode;
 mod encode;
