@@ -40,6 +40,36 @@ pub enum Media {
     Jwks,
 }
 
+impl Media {
+    /// The types, in the order of OpenAPI v2.
+    pub fn types(self) -> &'static [&'static str] {
+        match self {
+            Self::Objects => &[
+                "application/json",
+                "application/yaml",
+                "application/vnd.kubernetes.protobuf",
+            ],
+            Self::Custom => &["application/json", "application/yaml"],
+            Self::Stream => &[
+                "application/json",
+                "application/yaml",
+                "application/vnd.kubernetes.protobuf",
+                "application/json;stream=watch",
+                "application/vnd.kubernetes.protobuf;stream=watch",
+            ],
+            Self::Log => &[
+                "text/plain",
+                "application/json",
+                "application/yaml",
+                "application/vnd.kubernetes.protobuf",
+            ],
+            Self::Any => &["*/*"],
+            Self::Json => &["application/json"],
+            Self::Jwks => &["application/jwk-set+json"],
+        }
+    }
+}
+
 pub struct Operation {
     pub method: &'static str,
     pub id: String,

@@ -125,7 +125,7 @@ fn operation(
         let media: &[&str] = match (operation.patches, operation.media) {
             (true, Media::Custom) => &PATCHES[..3],
             (true, _) => &PATCHES,
-            (false, Media::Custom) => media_types(Media::Custom),
+            (false, Media::Custom) => Media::Custom.types(),
             (false, _) => &["*/*"],
         };
         let mut request = Map::from_iter([("content".to_owned(), content(media, &schema))]);
@@ -138,7 +138,7 @@ fn operation(
     let mut responses = Map::new();
     for code in operation.codes {
         let description = code_text(*code);
-        responses.insert(code.to_string(), json!({"description": description, "content": content(media_types(operation.media), &answer)}));
+        responses.insert(code.to_string(), json!({"description": description, "content": content(operation.media.types(), &answer)}));
     }
     responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
     out.insert("responses", responses.into());
@@ -168,37 +168,12 @@ pub fn schema(body: &Body, definitions: &mut Definitions) -> Value {
     }
 }
 
+/// The schema under each media type, sorted.
 fn content(media: &[&str], schema: &Value) -> Value {
-    let content: Map = media
-        .iter()
-        .map(|one| ((*one).to_owned(), json!({"schema": schema})))
-        .collect();
-    content.into()
-}
-
-fn media_types(media: Media) -> &'static [&'static str] {
-    match media {
-        Media::Objects => &[
-            "application/json",
-            "application/vnd.kubernetes.protobuf",
-            "application/yaml",
-        ],
-        Media::Custom => &["application/json", "application/yaml"],
-        Media::Stream => &[
-            "application/json",
-            "application/json;stream=watch",
-            "application/vnd.kubernetes.protobuf",
-            "application/vnd.kubernetes.protobuf;stream=watch",
-            "application/yaml",
-        ],
-        Media::Log => &[
-            "application/json",
-            "application/vnd.kubernetes.protobuf",
-            "application/yaml",
-            "text/plain",
-        ],
-        Media::Any => &["*/*"],
-        Media::Json => &["application/json"],
-        Media::Jwks => &["application/jwk-set+json"],
-    }
+    let mut media = media.to_vec();
+    media.sort_unstable();
+    let entries = media
+        .into_iter()
+        .map(|one| (one.to_owned(), json!({"schema": schema})));
+    Map::from_iter(entries).into()
 }
