@@ -18,9 +18,9 @@ use crate::registry::Store;
 use crate::registry::store::EventKind;
 use crate::storage::{Revision, Stored};
 
-/// The wait before a broken watch is opened again; doubles with each list that fails after that.
+/// The delay before a broken watch is opened again; doubles with each list that fails after that.
 const RETRY: Duration = Duration::from_millis(500);
-/// The longest wait before that.
+/// The maximum of that delay.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// A handler of the objects of a resource and their changes.
@@ -105,8 +105,8 @@ impl Informers {
     }
 }
 
-/// Follows the changes after a revision until the watch ends; without one, hands over everything
-/// that there is and says at which revision.
+/// With `from`, follows the changes after that revision until the watch ends. Then passes all
+/// objects to the handler, and returns the revision of that list.
 async fn list_and_watch(
     store: &Arc<Store>,
     handler: &dyn EventHandler,
@@ -128,7 +128,7 @@ fn decode(store: &Store, part: Option<&Projection>, stored: &Stored) -> Result<O
     }
 }
 
-/// Reports whether a change is none to the handler, as far as can be told without decoding.
+/// Reports whether a change is irrelevant to the handler, as far as is known without decoding.
 fn is_unchanged(store: &Store, handler: &dyn EventHandler, stored: &Stored) -> bool {
     store
         .codec

@@ -13,7 +13,7 @@ use crate::meta::{Gvk, Object, json};
 use crate::schema::TypeRef;
 use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Stored, WriteOutcome};
 
-/// The time for which a server counts as living (`DefaultEndpointReconcilerTTL`).
+/// The time to live of a server's key (`DefaultEndpointReconcilerTTL`).
 const TTL: Duration = Duration::from_secs(15);
 /// The maximum number of attempts of a write that conflicts with those of another server of the
 /// same address.

@@ -21,17 +21,17 @@ use crate::meta::status::Result;
 
 /// The largest body of a request, in bytes.
 pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
-/// The memory for the bodies of all requests that are read or worked on, in bytes.
+/// The memory for the bodies of all requests in progress, in bytes.
 pub const MAX_ALL_BODIES: usize = 256 * 1024 * 1024;
 /// The divisor of the share that is reserved for system users, without whom the cluster stops.
 const ESSENTIAL_SHARE: usize = 4;
-/// One user may take one part in so many of what is for users of its kind.
+/// The divisor of the share of one user in the memory for users of its kind.
 const USER_SHARE: usize = 4;
 /// The unit in which memory is counted, in bytes.
 const UNIT: usize = 1024;
-/// The longest that a client may pause within a body.
+/// The maximum pause of a client within a body.
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);
-/// The least that a client has to send on average after that time, in bytes per second.
+/// The minimum average rate after that time, in bytes per second.
 const MIN_BYTES_PER_SECOND: u64 = 1024;
 
 /// The memory for the bodies of all requests.
@@ -130,7 +130,7 @@ impl Drop for UserShare {
     }
 }
 
-/// The memory that a body takes. The share is given up last.
+/// The memory that a body takes. The user's share is released last.
 #[derive(Debug)]
 struct BodyPermit {
     _all: OwnedSemaphorePermit,
@@ -138,8 +138,7 @@ struct BodyPermit {
     _share: UserShare,
 }
 
-/// The body of a request, and the memory that it takes once it is read, for as long as there is
-/// the request.
+/// The body of a request, with the permit for its memory, which is held as long as the request.
 #[derive(Debug, Default)]
 pub struct RequestBody {
     incoming: Mutex<Option<Incoming>>,
@@ -188,7 +187,7 @@ impl RequestBody {
     }
 }
 
-/// Reads a body, as long as its client keeps to [`STALL_TIMEOUT`] and [`MIN_BYTES_PER_SECOND`].
+/// Reads a body while its client keeps to [`STALL_TIMEOUT`] and [`MIN_BYTES_PER_SECOND`].
 async fn collect<B>(mut body: B) -> Result<Bytes>
 where
     B: HttpBody<Data = Bytes> + Unpin,

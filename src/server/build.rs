@@ -52,7 +52,7 @@ impl From<Status> for BuildError {
     }
 }
 
-/// The parts of a server that others go on using.
+/// The parts of a server that are used after its construction.
 pub struct BuiltServer {
     pub chain: HandlerChain,
     /// It is to run for as long as the server does.
@@ -70,7 +70,7 @@ struct Cluster {
     authorizer: Arc<dyn Authorizer>,
 }
 
-/// Builds a server: makes the bootstrap objects and waits until authorization knows its rules.
+/// Builds a server: creates the bootstrap objects and waits until authorization knows its rules.
 ///
 /// # Errors
 /// The store's, and credentials that cannot be understood.
@@ -95,7 +95,7 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     })
 }
 
-/// Starts to follow what authorization and custom resources depend on.
+/// Starts the informers of authorization and custom resources.
 async fn start_informers(
     deps: &ServerDeps,
     registry: Arc<Registry>,
@@ -237,8 +237,7 @@ async fn endpoint_reconciler(
 /// The maximum number of objects of a kind that the log names at start.
 const MAX_LOGGED_UNENFORCED: usize = 20;
 
-/// Logs which objects are stored and not enforced. Those that the server made itself are no
-/// surprise.
+/// Logs which objects are stored and not enforced. Bootstrap objects are left out.
 async fn log_unenforced(registry: &Registry) {
     for row in UNENFORCED {
         let Some(store) = registry.get(&Gvr::new(row.group, "v1", row.resource)) else {
@@ -368,7 +367,7 @@ async fn authorizer(
     Ok(Arc::new(authz::Chain(chain)))
 }
 
-/// Serves the custom resources whose definitions there are, and follows what becomes of them.
+/// Serves the custom resources of all definitions, and follows their changes.
 async fn extensions(
     deps: &ServerDeps,
     registry: &Arc<Registry>,

@@ -25,7 +25,7 @@ static CLOSED: Counter = Counter::new(
     &["reason"],
 );
 
-/// A connection, as far as its requests should know.
+/// The view that requests have of their connection.
 #[derive(Debug)]
 pub struct Connection {
     pub remote: SocketAddr,
@@ -66,7 +66,7 @@ pub struct Connections {
     users: Mutex<UserConnections>,
 }
 
-/// The number of connections users have.
+/// The number of connections of each user.
 #[derive(Debug, Default)]
 struct UserConnections {
     by_name: HashMap<Arc<str>, usize>,
@@ -74,7 +74,7 @@ struct UserConnections {
     ordinary: usize,
 }
 
-/// A connection that is counted as a user's.
+/// A connection that counts against the limit of its user, until dropped.
 #[derive(Debug)]
 struct UserConnection {
     user: Arc<str>,
@@ -158,9 +158,9 @@ impl Connections {
 
 /// The phases of a connection, in order.
 const OPEN: u8 = 0;
-/// Requests finish, others are not taken.
+/// Requests in progress finish, new ones are refused.
 const DRAINING: u8 = 1;
-/// It ends at once.
+/// The connection ends at once.
 const ABORTED: u8 = 2;
 /// No time.
 const NEVER: u64 = 0;
@@ -411,7 +411,7 @@ impl ConnectionState {
     }
 }
 
-/// Gives back the place that a connection has, when its last part is dropped.
+/// Releases the capacity of a connection when its last part is dropped.
 impl Drop for ConnectionState {
     fn drop(&mut self) {
         self.release_pending();
@@ -422,7 +422,7 @@ impl Drop for ConnectionState {
     }
 }
 
-/// Takes the connection from the unauthenticated ones when its task ends.
+/// Removes the connection from the unauthenticated ones when its task ends.
 #[derive(Debug)]
 pub struct Deregistration(pub Arc<ConnectionState>);
 

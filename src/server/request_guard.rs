@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use super::connections::ConnectionState;
 use super::filters::Permit;
 
-/// The capacity that a request holds: its place among the requests in flight, and its part of the
-/// connection. Whoever works on a request keeps it, also after its client has gone.
+/// The capacity that a request holds: its slot among the requests in flight, and its part of the
+/// connection. It is kept by all work on the request, also after the client has disconnected.
 #[derive(Debug)]
 pub struct RequestGuard {
     connection: Arc<ConnectionState>,

@@ -71,7 +71,7 @@ impl Drop for ResponseState {
     }
 }
 
-/// The body of an answer, and what the request holds until it has been sent.
+/// The body of a response, and the guard of the request until it has been sent.
 pub struct ResponseBody {
     body: Body,
     // Apart: there are many watches.

@@ -15,7 +15,7 @@ pub const TOO_LARGE: &str = "etcdserver: request is too large";
 /// Message of etcd for a write that it has no space for; clients see it from either store.
 pub const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 
-/// A point in the history of a store. Every change has one of its own; they only grow.
+/// A point in the history of a store. Every change has a revision of its own; revisions only grow.
 pub type Revision = i64;
 
 /// A value with the revisions that frame it.

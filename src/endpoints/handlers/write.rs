@@ -19,7 +19,7 @@ use crate::telemetry::panics;
 /// The subresources that are streams: they end with their client.
 const STREAMS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// Reports whether a request may write.
+/// Reports whether a request is a write.
 pub fn is_write(info: &RequestInfo) -> bool {
     let writes = matches!(
         info.verb.as_str(),
@@ -43,7 +43,7 @@ pub async fn run(api: &Arc<Api>, request: Arc<Request>) -> Response<Body> {
     .await
 }
 
-/// A future that goes on as a task when it is dropped before its end, if it may.
+/// A future that continues as a task if it is dropped before its end and is marked so.
 struct Detachable<'a, F: Future + Send + 'static, P: Fn() -> bool> {
     write: Option<Pin<Box<F>>>,
     may_go_on: P,

@@ -554,14 +554,7 @@ impl Store {
             .await
             .map_err(|error| match error {
                 StorageError::Compacted { .. } if start.continued => {
-                    let mut status = Status::expired(INCONSISTENT_CONTINUE);
-                    let next = Next {
-                        key: start.key.clone(),
-                        revision: -1,
-                        items_from_key: None,
-                    };
-                    status.continue_token = continuation::encode(&next, &request.prefix);
-                    status
+                    continuation::expired(&start.key, &request.prefix)
                 }
                 StorageError::FutureRevision { current, asked } => too_large_resource_version(
                     start.version.unwrap_or(asked.unsigned_abs()),
@@ -571,13 +564,6 @@ impl Store {
             })
     }
 }
-
-/// The message for a client whose next page is compacted away. It may go on at the present with a
-/// new token.
-const INCONSISTENT_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. \
-You can start a new list without the continue parameter, or use the continue token in this response to retrieve the \
-remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were \
-created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 /// Refuses a read that asks for a state newer than the store has.
 fn check_reached(version: Option<u64>, revision: Revision) -> Result<()> {

@@ -6,10 +6,10 @@ use super::{Filter, FilterContext, Next};
 use crate::base::random;
 use crate::endpoints::body::Body;
 
-/// The header that has it, of requests and of answers.
+/// The header of the audit ID, in requests and responses.
 pub const HEADER: HeaderName = HeaderName::from_static("audit-id");
 
-/// Names the request as its client does, else at random.
+/// Sets the audit ID of the request: the client's, or a random one.
 pub struct AuditId;
 
 impl Filter for AuditId {

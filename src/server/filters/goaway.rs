@@ -15,7 +15,7 @@ pub struct Goaway {
     pub unauthenticated: bool,
 }
 
-/// Closes the connection of a request gracefully, by chance.
+/// Closes the connection of a request gracefully with some probability.
 pub struct ProbabilisticGoaway;
 
 impl Filter for ProbabilisticGoaway {

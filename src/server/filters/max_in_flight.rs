@@ -22,7 +22,7 @@ use crate::telemetry::requests;
 const READS: [&str; 3] = ["get", "list", "watch"];
 /// Paths whose requests the flags do not limit (the flow schema `probes`).
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/livez"];
-/// The number of of those are answered at once: they wait when the store does, and anybody may make
+/// The limit of such requests in flight: they wait when the store does, and any client may send
 /// them.
 const MAX_PROBES: usize = 1000;
 /// The value of Retry-After for refused requests, in seconds.
@@ -48,11 +48,11 @@ impl Filter for MaxInFlight {
     }
 }
 
-/// There is no place for a request.
+/// The limit of requests in flight is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct OverLimit;
 
-/// One kind of requests.
+/// The requests of one kind with their limit.
 #[derive(Debug)]
 struct RequestLimit {
     /// 0 for no limit.
@@ -61,7 +61,7 @@ struct RequestLimit {
     mutating: bool,
 }
 
-/// A place among the requests in flight, given back when dropped.
+/// A slot among the requests in flight, released on drop.
 #[derive(Debug)]
 pub struct Permit(Arc<RequestLimit>);
 
