@@ -188,7 +188,7 @@ impl Parser<'_> {
     fn parse_error(&self, element: &str) -> String {
         let (text, rest) = (quote(self.text), quote(self.rest));
         format!(
-            "parsing time {text} as {}: parse_error parse {rest} as {}",
+            "parsing time {text} as {}: cannot parse {rest} as {}",
             quote(self.layout),
             quote(element)
         )
@@ -365,15 +365,15 @@ mod tests {
         let table = [
             (
                 seconds(""),
-                r#"parsing time "" as "2006-01-02T15:04:05Z07:00": parse_error parse "" as "2006""#,
+                r#"parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#,
             ),
             (
                 seconds("2020-01-02"),
-                r#"parsing time "2020-01-02" as "2006-01-02T15:04:05Z07:00": parse_error parse "" as "T""#,
+                r#"parsing time "2020-01-02" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#,
             ),
             (
                 seconds("10000-01-01T00:00:00Z"),
-                r#"parsing time "10000-01-01T00:00:00Z" as "2006-01-02T15:04:05Z07:00": parse_error parse "0-01-01T00:00:00Z" as "-""#,
+                r#"parsing time "10000-01-01T00:00:00Z" as "2006-01-02T15:04:05Z07:00": cannot parse "0-01-01T00:00:00Z" as "-""#,
             ),
             (
                 seconds("2020-01-02T03:04:60Z"),
@@ -389,11 +389,11 @@ mod tests {
             ),
             (
                 parse_micro("2020-01-02T03:04:05.1234567Z").expect_err("malformed"),
-                r#"parsing time "2020-01-02T03:04:05.1234567Z" as "2006-01-02T15:04:05.000000Z07:00": parse_error parse "7Z" as "Z07:00""#,
+                r#"parsing time "2020-01-02T03:04:05.1234567Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "7Z" as "Z07:00""#,
             ),
             (
                 parse_micro("2020-01-02T03:04:05.5+02:00").expect_err("malformed"),
-                r#"parsing time "2020-01-02T03:04:05.5+02:00" as "2006-01-02T15:04:05.000000Z07:00": parse_error parse ".5+02:00" as ".000000""#,
+                r#"parsing time "2020-01-02T03:04:05.5+02:00" as "2006-01-02T15:04:05.000000Z07:00": cannot parse ".5+02:00" as ".000000""#,
             ),
         ];
         for (got, want) in table {
