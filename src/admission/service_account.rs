@@ -118,7 +118,8 @@ fn mount_token(pod: &mut Object) {
     }
 }
 
-/// Returns what is not allowed in a mirror pod, which stands for a static pod of the kubelet.
+/// Returns the part of a mirror pod that is not allowed. A mirror pod represents a static pod of
+/// the kubelet.
 fn mirror_problem(pod: &Object) -> Option<&'static str> {
     let mut sources = pod
         .array_at("/spec/volumes")

@@ -17,7 +17,7 @@ pub(super) fn shown(field: &Field, mut value: Value, schema: &Schema) -> Option<
     }
 }
 
-/// Returns what JSON shows of a field that is absent.
+/// Returns the value that JSON shows for an absent field.
 pub(super) fn missing(field: &Field, schema: &Schema) -> Option<Value> {
     match field.presence {
         Presence::Always => Some(zero(&field.kind, schema)),

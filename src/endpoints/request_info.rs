@@ -28,7 +28,7 @@ pub struct RequestInfo {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
-    /// The number of segments the path has from the resource on.
+    /// The number of path segments from the resource on.
     pub segments: usize,
     /// The name is the one that a field selector asks for.
     pub selects_name: bool,

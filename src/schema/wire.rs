@@ -221,7 +221,7 @@ impl WireField {
     }
 }
 
-/// Returns what JSON shows of an absent field, after a comma.
+/// Returns the JSON of an absent field, after a comma.
 fn absent(schema: &Schema, field: &Field, depth: usize) -> String {
     let name = &field.json;
     match field.presence {

@@ -351,8 +351,8 @@ impl ConnectionState {
         }
     }
 
-    /// Returns how long the connection may go on at least, as it is now. What happens on it wakes
-    /// nobody: this is looked at again later.
+    /// Returns the time until the connection may have to be closed, in its present state. What
+    /// happens on it wakes nobody: this is looked at again later.
     fn time_left(&self, http2: bool) -> Result<Duration, Close> {
         let limits = &self.connections.limits;
         match self.phase.load(Ordering::Relaxed) {

@@ -68,7 +68,7 @@ impl WatchedFiles {
     }
 
     /// Applies what the files hold if it is not in use, and was there at the last look, too.
-    /// Returns whether it was not, so that a second look is due.
+    /// Returns true if it was not, so that the file is checked again.
     fn check(&mut self) -> bool {
         if self.files.iter().any(CredentialFile::is_pipe) {
             return false;

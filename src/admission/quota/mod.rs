@@ -206,7 +206,7 @@ fn sum(used: &ResourceList, requested: &ResourceList) -> ResourceList {
     total
 }
 
-/// Returns what `usage` has more than `before`, at least nothing.
+/// Returns the increase of `usage` over `before`, never negative.
 fn added(usage: &ResourceList, before: &ResourceList) -> ResourceList {
     let mut out = usage.clone();
     for (name, amount) in &mut out {

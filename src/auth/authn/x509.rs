@@ -16,7 +16,7 @@ use x509_parser::x509::{AttributeTypeAndValue, X509Version};
 
 /// The maximum number of certificates between a client's and a trusted one.
 pub const MAX_INTERMEDIATES: usize = 8;
-/// The number of signatures are checked at most in search of a chain (as Go does).
+/// The maximum number of signature checks in search of a chain (as in Go).
 pub const MAX_SIGNATURE_CHECKS: usize = 100;
 
 /// The attribute of a subject that is the user's UID (apimachinery `asn1.X509UID`).

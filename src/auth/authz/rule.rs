@@ -262,8 +262,8 @@ const COST_OF_PART: usize = 1_000;
 /// The maximum number of rules in [`describe`].
 const MAX_DESCRIBED: usize = 1_000;
 
-/// Returns what `wanted` allows and `held` does not, in rules of one group, resource, verb and
-/// name. `None` if there are too many rules, or too large ones, to find out.
+/// Returns the part of `wanted` that `held` does not cover, in rules of one group, resource, verb
+/// and name. `None` if there are too many rules, or too large ones, to find out.
 pub fn uncovered(held: &[Rule], wanted: &[Rule]) -> Option<Vec<Rule>> {
     let names: usize = held.iter().map(Rule::names).fold(1, usize::saturating_add);
     let mut left = MAX_COMPARISONS;

@@ -1,7 +1,7 @@
 //! Strings and raw JSON as Go's `encoding/json` writes them: what needs no escape is copied sixteen
 //! bytes at a time.
 
-/// The number of bytes that are looked at and copied at once.
+/// The number of bytes that are checked and copied at once.
 const STEP: usize = 16;
 /// The same, of long texts.
 const LONG_STEP: usize = 64;

@@ -17,8 +17,8 @@ const GROUP: &str = "resource.k8s.io";
 /// The label of namespaces whose claims may have access as an administrator.
 const ADMIN_NAMESPACE: &str = "resource.kubernetes.io/admin-access";
 
-/// Returns what is wrong with a ResourceClaim or a template of one for its user; nothing with
-/// objects of other kinds.
+/// Returns the errors of a ResourceClaim or a template for its user; none with objects of other
+/// kinds.
 pub async fn errors(
     ctx: &RequestContext<'_>,
     sub: Subresource<'_>,

@@ -45,7 +45,7 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// The number of deleted definitions that are remembered, so that stale events about them are
 /// recognised. The oldest are forgotten.
 const GONE_DEFINITIONS: usize = 256;
-/// The number of times to look whether the objects of a definition are gone.
+/// The number of checks for remaining objects of a deleted definition.
 const CLEANUP_POLL: Duration = Duration::from_secs(5);
 /// Maximum number of polls before a cleanup begins anew.
 const CLEANUP_POLLS: usize = 12;

@@ -89,7 +89,7 @@ struct Patterns<'a> {
 }
 
 impl<'a> Patterns<'a> {
-    /// Returns what is wrong with a pattern.
+    /// Returns the error of a pattern.
     fn problem(&mut self, pattern: &'a str) -> Option<String> {
         if pattern.is_empty() || self.left == 0 {
             return None;
