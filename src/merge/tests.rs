@@ -433,8 +433,8 @@ fn too_many_updaters_are_merged() {
             )
             .expect("patched");
     }
-    let describe = describe(&live);
-    let owners: Vec<&str> = describe.lines().skip(1).take(2).collect();
+    let text = describe(&live);
+    let owners: Vec<&str> = text.lines().skip(1).take(2).collect();
     assert_eq!(
         owners,
         [
@@ -442,7 +442,7 @@ fn too_many_updaters_are_merged() {
             "  m03 Update 03: .data.m03"
         ]
     );
-    assert_eq!(describe.lines().count(), 11);
+    assert_eq!(text.lines().count(), 11);
 }
 
 #[test]
