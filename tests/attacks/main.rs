@@ -12,6 +12,7 @@ mod honesty;
 mod identity;
 mod overload;
 mod paths;
+mod protocol;
 mod rules;
 mod rotation;
 mod services;
