@@ -57,6 +57,8 @@ pub struct Api {
     /// Tasks that may outlive the connection's own: writes, and those of WebSockets. A shutdown
     /// waits for them.
     pub tasks: TaskTracker,
+    /// The most objects of a collection that are deleted at the same time.
+    pub delete_collection_workers: usize,
     /// The shortest time that a watch without a timeout of its own lasts, in seconds.
     pub min_request_timeout: u64,
     /// Issues service account tokens; `None` without a signing key.

@@ -6,6 +6,7 @@
 mod bodies;
 mod connections;
 mod encodings;
+mod etcd_flags;
 mod files;
 mod flags;
 mod honesty;
