@@ -20,5 +20,6 @@ mod storage_overrides;
 mod stores;
 pub mod tls;
 mod token_requests;
+mod write_coalescing;
 
 pub use run::main;
