@@ -251,7 +251,7 @@ fn is_normal(field: &Field, value: &Value) -> bool {
         (Presence::Nullable, Value::Null) => true,
         (_, Value::Null) => false,
         (Presence::OmitEmpty, value) => {
-            !omit_empty::is_zero(value) || field.json == "managedFields"
+            !omit_empty::is_zero(value) || field.keeps_empty && value.is_array()
         }
         _ => true,
     }

@@ -100,6 +100,8 @@ pub struct Field {
     /// The items of the list are shown with their kind and apiVersion
     /// (StatefulSetSpec.volumeClaimTemplates).
     pub embedded: bool,
+    /// An empty list is not the same as none: one of managed fields asks for them to be forgotten.
+    pub keeps_empty: bool,
 }
 
 impl Field {
@@ -121,6 +123,7 @@ impl Field {
             go_type: String::new(),
             filled: String::new(),
             embedded: false,
+            keeps_empty: false,
         }
     }
 }
