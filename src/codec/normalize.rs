@@ -250,7 +250,9 @@ fn is_normal(field: &Field, value: &Value) -> bool {
     match (field.presence, value) {
         (Presence::Nullable, Value::Null) => true,
         (_, Value::Null) => false,
-        (Presence::OmitEmpty, value) => !omit_empty::is_zero(value) || field.keeps_empty,
+        (Presence::OmitEmpty, value) => {
+            !omit_empty::is_zero(value) || field.keeps_empty && value.is_array()
+        }
         _ => true,
     }
 }
