@@ -13,6 +13,7 @@ mod honesty;
 mod identity;
 mod overload;
 mod paths;
+mod policies;
 mod protocol;
 mod rules;
 mod rotation;
