@@ -13,6 +13,7 @@ mod node_restriction;
 pub mod plugins;
 pub mod policy;
 mod pod_resize;
+pub mod pod_security;
 mod pod_topology_labels;
 mod pods;
 mod priority;
@@ -277,6 +278,8 @@ pub struct Settings {
     pub not_ready_toleration_seconds: i64,
     /// `--default-unreachable-toleration-seconds`.
     pub unreachable_toleration_seconds: i64,
+    /// The configuration of PodSecurity in `--admission-control-config-file`.
+    pub pod_security: pod_security::Configuration,
 }
 
 impl Default for Settings {
@@ -284,6 +287,7 @@ impl Default for Settings {
         Self {
             not_ready_toleration_seconds: 300,
             unreachable_toleration_seconds: 300,
+            pod_security: pod_security::Configuration::default(),
         }
     }
 }

@@ -8,8 +8,8 @@ use super::kinds::Kinds;
 use super::policy::{self, Policies};
 use super::{
     Objects, Plugin, Settings, certificates, deny, ingress_class, limit_ranger,
-    namespace_lifecycle, namespaces, node_restriction, pod_resize, pod_topology_labels, pods,
-    priority, quota, runtime_class, service_account, storage, taints,
+    namespace_lifecycle, namespaces, node_restriction, pod_resize, pod_security,
+    pod_topology_labels, pods, priority, quota, runtime_class, service_account, storage, taints,
 };
 use crate::auth::authz::Authorizer;
 
@@ -92,7 +92,7 @@ pub const PLUGINS: &[Entry] = &[
     default("TaintNodesByCondition", Runs(|_| Box::new(taints::TaintNodesByCondition))),
     optional("AlwaysPullImages", Runs(|_| Box::new(pods::AlwaysPullImages))),
     optional("ImagePolicyWebhook", Missing("no webhook is asked about images")),
-    default("PodSecurity", Missing("the pod-security.kubernetes.io labels of namespaces are not enforced")),
+    default("PodSecurity", Runs(|parts| Box::new(pod_security::PodSecurity::new(parts.objects.clone(), parts.settings.pod_security.clone())))),
     optional("PodNodeSelector", Missing("node selectors of namespaces are not enforced")),
     default("Priority", Runs(|parts| Box::new(priority::Priority(parts.objects.clone())))),
     default("DefaultTolerationSeconds", Runs(|parts| Box::new(taints::DefaultTolerationSeconds::new(parts.settings)))),

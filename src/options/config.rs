@@ -175,6 +175,7 @@ pub struct Admission {
     pub(crate) disabled: Vec<String>,
     pub(crate) not_ready_toleration_seconds: i64,
     pub(crate) unreachable_toleration_seconds: i64,
+    pub(crate) configuration_file: Option<PathBuf>,
 }
 
 impl Admission {
@@ -521,6 +522,7 @@ impl Admission {
             disabled,
             not_ready_toleration_seconds: flags.int("default-not-ready-toleration-seconds"),
             unreachable_toleration_seconds: flags.int("default-unreachable-toleration-seconds"),
+            configuration_file: path(flags, "admission-control-config-file"),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Configuration: the flags of kube-apiserver, the typed configuration, and the certificates, keys
 //! and directories that it names.
 
+pub mod admission_configuration;
 pub mod api_enablement;
 pub mod certificates;
 pub mod config;

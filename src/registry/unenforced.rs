@@ -13,22 +13,10 @@ pub struct Unenforced {
     /// Returns the part of an object that this server does not enforce; `None` if it demands
     /// nothing.
     missing: fn(&Object) -> Option<&'static str>,
-    /// The part that an update must change to be warned of.
-    matter: Matter,
-}
-
-/// The part of an object that says what is to be enforced.
-#[derive(Clone, Copy)]
-enum Matter {
-    /// Everything but metadata and status.
-    Spec,
-    Labels,
 }
 
 const WEBHOOKS: &str = "admission webhooks are not called";
 const POLICIES: &str = "admission policies are not evaluated";
-const PRIVILEGED: &str = "privileged";
-const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 const fn row(
     group: &'static str,
@@ -39,7 +27,6 @@ const fn row(
         group,
         resource,
         missing,
-        matter: Matter::Spec,
     }
 }
 
@@ -71,12 +58,6 @@ pub const UNENFORCED: &[Unenforced] = &[
         "customresourcedefinitions",
         definition,
     ),
-    Unenforced {
-        group: "",
-        resource: "namespaces",
-        missing: pod_security,
-        matter: Matter::Labels,
-    },
 ];
 
 fn webhooks(object: &Object) -> Option<&'static str> {
@@ -88,15 +69,6 @@ fn service(object: &Object) -> Option<&'static str> {
         .at("/spec/service")
         .is_some_and(Value::is_object)
         .then_some("requests are not forwarded to aggregated API servers")
-}
-
-fn pod_security(object: &Object) -> Option<&'static str> {
-    let level = object
-        .labels()
-        .and_then(|labels| labels.get(ENFORCE))
-        .and_then(Value::as_str)
-        .unwrap_or(PRIVILEGED);
-    (level != PRIVILEGED).then_some("pods are not checked against the Pod Security Standards")
 }
 
 fn definition(object: &Object) -> Option<&'static str> {
@@ -116,27 +88,18 @@ impl Unenforced {
             object.name()
         ))
     }
+}
 
-    /// Reports whether an update changes what is to be enforced.
-    fn differs(&self, object: &Object, old: &Object) -> bool {
-        match self.matter {
-            Matter::Labels => {
-                object.labels().and_then(|labels| labels.get(ENFORCE))
-                    != old.labels().and_then(|labels| labels.get(ENFORCE))
-            }
-            Matter::Spec => {
-                let counts =
-                    |key: &str| !matches!(key, "kind" | "apiVersion" | "metadata" | "status");
-                let changed = object
-                    .iter()
-                    .any(|(key, value)| counts(key) && old.get(key) != Some(value));
-                changed
-                    || old
-                        .keys()
-                        .any(|key| counts(key) && !object.contains_key(key))
-            }
-        }
-    }
+/// Reports whether an update changes more than metadata and status.
+fn differs(object: &Object, old: &Object) -> bool {
+    let counts = |key: &str| !matches!(key, "kind" | "apiVersion" | "metadata" | "status");
+    let changed = object
+        .iter()
+        .any(|(key, value)| counts(key) && old.get(key) != Some(value));
+    changed
+        || old
+            .keys()
+            .any(|key| counts(key) && !object.contains_key(key))
 }
 
 /// Returns the warning for the client that writes an object: a new one, or `old` anew.
@@ -147,7 +110,7 @@ pub fn warning(resource: &Resource, object: &Object, old: Option<&Object>) -> Op
     let row = UNENFORCED
         .iter()
         .find(|row| row.resource == resource.gvr.resource && row.group == resource.gvr.group)?;
-    if old.is_some_and(|old| !row.differs(object, old)) {
+    if old.is_some_and(|old| !differs(object, old)) {
         return None;
     }
     row.of(resource, object)
@@ -184,28 +147,6 @@ mod tests {
             None
         );
         assert!(missing("apiservices", json!({"spec": {"service": {"name": "a"}}})).is_some());
-        for (level, warned) in [
-            ("privileged", false),
-            ("baseline", true),
-            ("restricted", true),
-        ] {
-            assert_eq!(
-                missing(
-                    "namespaces",
-                    json!({"metadata": {"labels": {ENFORCE: level}}})
-                )
-                .is_some(),
-                warned,
-                "{level}"
-            );
-        }
-        assert_eq!(
-            missing(
-                "namespaces",
-                json!({"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}})
-            ),
-            None
-        );
     }
 
     #[test]

@@ -38,6 +38,7 @@ use crate::endpoints::handlers::token::TokenIssuer;
 use crate::endpoints::request_body::{BodyBudget, MAX_ALL_BODIES};
 use crate::extensions::{DefinitionHooks, Extensions};
 use crate::meta::{Gvr, Object, Status, Value};
+use crate::options::admission_configuration::{self, AdmissionConfigurationError};
 use crate::options::config::{self, AuthorizationMode, Config};
 use crate::options::credential_files::FileContent;
 use crate::registry::Registry;
@@ -48,6 +49,8 @@ use crate::registry::unenforced::UNENFORCED;
 pub enum BuildError {
     #[error(transparent)]
     Authentication(#[from] SetupError),
+    #[error(transparent)]
+    AdmissionConfiguration(#[from] AdmissionConfigurationError),
     #[error("bootstrap: {}", .0.message)]
     Bootstrap(Status),
 }
@@ -99,7 +102,7 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
     log_unenforced(&cluster.registry).await;
     Ok(BuiltServer {
-        chain: filter_chain(deps, cluster, &authentication, clock),
+        chain: filter_chain(deps, cluster, &authentication, clock)?,
         endpoint_reconciler,
         authentication,
     })
@@ -131,13 +134,17 @@ async fn start_informers(
 }
 
 /// Returns the chain of filters over the API.
+///
+/// # Errors
+/// A wrong configuration of admission plugins.
 fn filter_chain(
     deps: &ServerDeps,
     cluster: Cluster,
     authentication: &Authentication,
     clock: Clock,
-) -> HandlerChain {
+) -> Result<HandlerChain, AdmissionConfigurationError> {
     let config = &deps.config;
+    let admission = Arc::new(admission_chain(&config.admission, &cluster)?);
     let tokens = authentication.issuer.clone().map(|issuer| {
         let client = cluster.client.clone();
         Arc::new(TokenRequestIssuer::new(
@@ -152,7 +159,7 @@ fn filter_chain(
         paths: paths(),
     };
     let rbac_is_on = config.authorization.contains(&AuthorizationMode::Rbac);
-    HandlerChain {
+    Ok(HandlerChain {
         authenticator: authentication.chain.clone(),
         impersonation: Impersonation::new(
             cluster.authorizer.clone(),
@@ -171,7 +178,7 @@ fn filter_chain(
                 .enabled("UnauthenticatedHTTP2DOSMitigation"),
         },
         api: Arc::new(Api {
-            admission: Arc::new(admission_chain(&config.admission, &cluster)),
+            admission,
             references: Resolver {
                 objects: cluster.client,
                 kinds: cluster.kinds,
@@ -192,12 +199,20 @@ fn filter_chain(
             min_request_timeout: config.requests.min_watch.as_secs(),
             tokens,
         }),
-    }
+    })
 }
 
 /// Returns the admission plugins that are to run, and logs which they are.
-fn admission_chain(config: &config::Admission, cluster: &Cluster) -> admission::Chain {
+fn admission_chain(
+    config: &config::Admission,
+    cluster: &Cluster,
+) -> Result<admission::Chain, AdmissionConfigurationError> {
+    let file = config.configuration_file.as_deref();
     let settings = Settings {
+        pod_security: file
+            .map(admission_configuration::read)
+            .transpose()?
+            .unwrap_or_default(),
         not_ready_toleration_seconds: config.not_ready_toleration_seconds,
         unreachable_toleration_seconds: config.unreachable_toleration_seconds,
     };
@@ -219,7 +234,7 @@ fn admission_chain(config: &config::Admission, cluster: &Cluster) -> admission::
     for (plugin, what) in config.absent() {
         tracing::warn!("admission plugin {plugin} is on in kube-apiserver and absent here: {what}");
     }
-    chain
+    Ok(chain)
 }
 
 /// Joins the servers of the cluster and makes the bootstrap objects.

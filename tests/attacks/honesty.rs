@@ -218,10 +218,6 @@ async fn writes_of_unenforced_objects_are_warned_about() {
     ruled["spec"]["conversion"] = json!({"strategy": "None"});
     let schema = &mut ruled["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     schema["x-kubernetes-validations"] = json!([{"rule": "has(self.spec)"}]);
-    let namespace = |level: &str| {
-        let labels = json!({"pod-security.kubernetes.io/enforce": level});
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("of-{level}"), "labels": labels}})
-    };
     let service = json!({"group": "metrics.k8s.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1,
         "insecureSkipTLSVerify": true, "service": {"name": "a", "namespace": "default"}});
     let admission = "/apis/admissionregistration.k8s.io/v1";
@@ -274,16 +270,6 @@ async fn writes_of_unenforced_objects_are_warned_about() {
             true,
         ),
         (CRDS.to_owned(), ruled, false),
-        (
-            "/api/v1/namespaces".to_owned(),
-            namespace("restricted"),
-            true,
-        ),
-        (
-            "/api/v1/namespaces".to_owned(),
-            namespace("privileged"),
-            false,
-        ),
     ];
     let folder = tempfile::tempdir().unwrap();
     let mut server = start(folder.path(), Store::Embedded, &[]).await;
@@ -315,11 +301,6 @@ async fn writes_of_unenforced_objects_are_warned_about() {
             "{name}"
         );
     }
-    let level = ask("PATCH", "/api/v1/namespaces/of-privileged").body(
-        "application/merge-patch+json",
-        r#"{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}"#,
-    );
-    assert_eq!(warnings(&level.send(&server).await).len(), 1);
 
     // The next server finds them all there, and says so.
     server.terminate().await;
@@ -502,7 +483,6 @@ async fn privileged_containers_need_the_flag() {
 #[tokio::test]
 async fn a_plugin_that_cannot_run_cannot_be_asked_for() {
     for plugin in [
-        "PodSecurity",
         "ValidatingAdmissionWebhook",
         "MutatingAdmissionWebhook",
         "MutatingAdmissionPolicy",
@@ -520,7 +500,8 @@ async fn a_plugin_that_cannot_run_cannot_be_asked_for() {
         );
         assert!(said.contains(&want), "{plugin}: {said}");
     }
-    let (_folder, server) = embedded(&["--disable-admission-plugins=PodSecurity"]).await;
+    let (_folder, server) =
+        embedded(&["--disable-admission-plugins=NodeDeclaredFeatureValidator"]).await;
     let log = server.log();
     let absent = |plugin: &str| {
         log.lines().any(|line| {
@@ -528,7 +509,9 @@ async fn a_plugin_that_cannot_run_cannot_be_asked_for() {
         })
     };
     assert!(
-        absent("ValidatingAdmissionWebhook") && !absent("PodSecurity") && !absent("JobValidation"),
+        absent("ValidatingAdmissionWebhook") && !absent("PodSecurity")
+            && !absent("NodeDeclaredFeatureValidator")
+            && !absent("JobValidation"),
         "{log}"
     );
 }

@@ -13,6 +13,7 @@ mod honesty;
 mod identity;
 mod overload;
 mod paths;
+mod pod_security;
 mod policies;
 mod protocol;
 mod rules;

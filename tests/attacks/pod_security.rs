@@ -35,7 +35,10 @@ fn pod(name: &str, spec: Value) -> Value {
 /// Makes a namespace with labels, and the account that its pods run as.
 async fn namespace(server: &TestServer, name: &str, labels: Value) {
     let namespace = json!({"metadata": {"name": name, "labels": labels}});
-    let made = ask("POST", "/api/v1/namespaces").json(&namespace).status(server).await;
+    let made = ask("POST", "/api/v1/namespaces")
+        .json(&namespace)
+        .status(server)
+        .await;
     assert_eq!(made, 201);
     let path = format!("/api/v1/namespaces/{name}/serviceaccounts");
     let account = json!({"metadata": {"name": "default"}});
@@ -60,7 +63,10 @@ async fn pods_that_violate_the_level_are_refused() {
         let mut generated = host.clone();
         generated["metadata"] = json!({"generateName": "a-"});
         let (status, message, _) = told(ask("POST", pods).json(&generated), server).await;
-        assert!(status == 403 && message.starts_with("pods \"a-"), "{message}");
+        assert!(
+            status == 403 && message.starts_with("pods \"a-"),
+            "{message}"
+        );
         let apply = ask("PATCH", "/api/v1/namespaces/guarded/pods/a?fieldManager=m")
             .body("application/apply-patch+yaml", host.to_string());
         assert_eq!(told(apply, server).await.0, 403);
@@ -70,10 +76,8 @@ async fn pods_that_violate_the_level_are_refused() {
         let debug = json!({"spec": {"ephemeralContainers": [
             {"name": "d", "image": "i", "securityContext": {"privileged": true}}]}});
         let path = format!("{pods}/a/ephemeralcontainers");
-        let patch = ask("PATCH", &path).body(
-            "application/strategic-merge-patch+json",
-            debug.to_string(),
-        );
+        let patch =
+            ask("PATCH", &path).body("application/strategic-merge-patch+json", debug.to_string());
         let (status, message, _) = told(patch, server).await;
         assert!(status == 403 || status == 422, "{message}");
         // The level of one namespace is not that of its neighbour.
@@ -141,9 +145,48 @@ async fn templates_that_violate_the_level_are_warned_of() {
         assert_eq!(status, 201);
         assert_eq!(
             warnings,
-            ["299 - \"would violate PodSecurity \\\"baseline:latest\\\": host namespaces \
-              (hostNetwork=true)\""]
+            [
+                "299 - \"would violate PodSecurity \\\"baseline:latest\\\": host namespaces \
+              (hostNetwork=true)\""
+            ]
         );
     })
     .await;
+}
+
+#[tokio::test]
+async fn defaults_and_exemptions_come_from_the_configuration_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admission.yaml");
+    let file = "apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: PodSecurity
+  configuration:
+    apiVersion: pod-security.admission.config.k8s.io/v1
+    kind: PodSecurityConfiguration
+    defaults: {enforce: baseline}
+    exemptions: {namespaces: [exempt]}
+";
+    std::fs::write(&path, file).unwrap();
+    let flag = format!("--admission-control-config-file={}", path.display());
+    let (_folder, server) = super::embedded(&[&flag]).await;
+    let host = pod("a", json!({"hostIPC": true}));
+    for (name, expected) in [("plain", 403), ("exempt", 201)] {
+        namespace(&server, name, json!({})).await;
+        let pods = format!("/api/v1/namespaces/{name}/pods");
+        let answer = ask("POST", &pods).json(&host).status(&server).await;
+        assert_eq!(answer, expected, "{name}");
+    }
+    let patch = json!({"metadata": {"labels": {LABEL: "restricted"}}}).to_string();
+    let exempt = ask("PATCH", "/api/v1/namespaces/exempt").body(MERGE_PATCH, patch);
+    let (status, _, warnings) = told(exempt, &server).await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        warnings,
+        [
+            "299 - \"namespace \\\"exempt\\\" is exempt from Pod Security, and the policy \
+          (enforce=restricted:latest) will be ignored\""
+        ]
+    );
 }

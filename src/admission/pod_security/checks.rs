@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::levels::{Level, LevelVersion, Version};
+use crate::meta::go;
 use crate::meta::{Map, Value, array_at, bool_at, i64_at, str_at, value_at};
 
 /// A pod, or the template of pods.
@@ -231,7 +232,7 @@ fn annotations(pod: Pod<'_>) -> impl Iterator<Item = (&str, &str)> {
 fn app_armor_profile(pod: Pod<'_>) -> Option<Violation> {
     const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
     let mut values = BTreeSet::new();
-    let mut is_bad = |context: &'_ Value| {
+    let is_bad = |context: &Value| {
         let Some(profile) = value_at(context, "/securityContext/appArmorProfile") else {
             return None;
         };
@@ -253,7 +254,7 @@ fn app_armor_profile(pod: Pod<'_>) -> Option<Violation> {
                 value.is_empty() || *value == "runtime/default" || value.starts_with("localhost/");
             key.starts_with(PREFIX) && !is_allowed
         })
-        .map(|(key, value)| format!("{key}={}", crate::meta::go::print::quote(value)))
+        .map(|(key, value)| format!("{key}={}", go::quote(value)))
         .collect();
     forbidden.sort();
     let mut who: Vec<String> = setters(has_pod, &names).into_iter().collect();
@@ -263,7 +264,11 @@ fn app_armor_profile(pod: Pod<'_>) -> Option<Violation> {
     if who.is_empty() {
         return None;
     }
-    let values: Vec<&str> = values.iter().chain(&forbidden).map(String::as_str).collect();
+    let values: Vec<&str> = values
+        .iter()
+        .chain(&forbidden)
+        .map(String::as_str)
+        .collect();
     violation(
         plural(
             "forbidden AppArmor profile",
@@ -506,7 +511,10 @@ fn se_linux_options(pod: Pod<'_>, allowed: &[&str]) -> Option<Violation> {
     let mut found = Vec::new();
     if !types.is_empty() {
         let noun = plural("type", "types", types.len());
-        found.push(format!("{noun} {}", quoted(types.iter().map(String::as_str))));
+        found.push(format!(
+            "{noun} {}",
+            quoted(types.iter().map(String::as_str))
+        ));
     }
     if sets_user {
         found.push("user may not be set".to_owned());
@@ -527,14 +535,15 @@ fn se_linux_options(pod: Pod<'_>, allowed: &[&str]) -> Option<Violation> {
 fn seccomp_annotations(pod: Pod<'_>) -> Option<Violation> {
     const POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
     const CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-    let keys = containers(pod).map(|container| format!("{CONTAINER}{}", str_at(container, "/name")));
+    let keys =
+        containers(pod).map(|container| format!("{CONTAINER}{}", str_at(container, "/name")));
     let forbidden: BTreeSet<String> = std::iter::once(POD.to_owned())
         .chain(keys)
         .filter_map(|key| {
             let value = pod.annotations?.get(key.as_str())?.as_str()?;
             let is_allowed = matches!(value, "runtime/default" | "docker/default")
                 || value.starts_with("localhost/");
-            (!is_allowed).then(|| format!("{key}={}", crate::meta::go::print::quote(value)))
+            (!is_allowed).then(|| format!("{key}={}", go::quote(value)))
         })
         .collect();
     if forbidden.is_empty() {
@@ -621,8 +630,7 @@ fn sysctls(pod: Pod<'_>, allowed: &[&str]) -> Option<Violation> {
 }
 
 fn windows_host_process(pod: Pod<'_>) -> Option<Violation> {
-    let is_bad =
-        |context: &Value| bool_at(context, "/securityContext/windowsOptions/hostProcess");
+    let is_bad = |context: &Value| bool_at(context, "/securityContext/windowsOptions/hostProcess");
     let who = setters(is_bad(pod.spec), &named(pod, is_bad))?;
     violation(
         "hostProcess",

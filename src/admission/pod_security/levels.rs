@@ -165,7 +165,11 @@ impl Levels {
         }
         let has = |label: &str| labels.is_some_and(|labels| labels.contains_key(label));
         let modes = [
-            ("enforce", self.enforce, has(ENFORCE) || has(ENFORCE_VERSION)),
+            (
+                "enforce",
+                self.enforce,
+                has(ENFORCE) || has(ENFORCE_VERSION),
+            ),
             ("audit", self.audit, has(AUDIT) || has(AUDIT_VERSION)),
             ("warn", self.warn, has(WARN) || has(WARN_VERSION)),
         ];
@@ -228,7 +232,10 @@ mod tests {
     #[test]
     fn labels_choose_levels_and_enforced_ones_are_warned_of() {
         for (labels, expected) in [
-            (json!({}), "privileged:latest privileged:latest privileged:latest"),
+            (
+                json!({}),
+                "privileged:latest privileged:latest privileged:latest",
+            ),
             (
                 json!({ENFORCE: "baseline", ENFORCE_VERSION: "v1.22"}),
                 "baseline:v1.22 privileged:latest baseline:v1.22",
@@ -246,7 +253,11 @@ mod tests {
                 "privileged:latest privileged:latest restricted:latest",
             ),
         ] {
-            assert_eq!(of(labels.clone()), (expected.to_owned(), Vec::new()), "{labels}");
+            assert_eq!(
+                of(labels.clone()),
+                (expected.to_owned(), Vec::new()),
+                "{labels}"
+            );
         }
     }
 

@@ -3,9 +3,10 @@
 //! `plugin/pkg/admission/security/podsecurity`).
 
 mod checks;
+mod configuration;
 mod levels;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,9 @@ use async_trait::async_trait;
 use super::{Attributes, Objects, Operation, Plugin};
 use crate::base::coop::CoopBudget;
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, Status, Value, array_at, bool_at, map_at, str_at};
+use crate::meta::{ErrorList, Gvr, Object, Status, Value, array_at, bool_at, map_at, str_at};
+pub use configuration::Configuration;
+
 use checks::{Pod, details, evaluate, reasons};
 use levels::{Level, LevelVersion, Levels, PREFIX};
 
@@ -48,9 +51,11 @@ const HARMLESS_SUBRESOURCES: [&str; 8] = [
     "status",
 ];
 
-/// Checks pods, and warns of objects that pods are made from. Nothing is exempt, and namespaces
-/// without labels are privileged.
-pub struct PodSecurity(pub Arc<dyn Objects>);
+/// Checks pods, and warns of objects that pods are made from.
+pub struct PodSecurity {
+    objects: Arc<dyn Objects>,
+    configuration: Configuration,
+}
 
 #[async_trait]
 impl Plugin for PodSecurity {
@@ -91,25 +96,79 @@ fn template(attributes: &Attributes<'_>) -> Option<&'static str> {
 }
 
 impl PodSecurity {
+    /// Creates the plugin.
+    pub fn new(objects: Arc<dyn Objects>, configuration: Configuration) -> Self {
+        Self {
+            objects,
+            configuration,
+        }
+    }
+
+    fn levels_of(&self, namespace: &Object) -> (Levels, ErrorList) {
+        Levels::of(namespace.labels(), self.configuration.defaults)
+    }
+
+    /// Reports whether nothing is checked in the namespace or of the user, and notes why.
+    fn is_exempt(&self, attributes: &Attributes<'_>) -> bool {
+        let (namespaces, users) = (
+            &self.configuration.namespaces,
+            &self.configuration.usernames,
+        );
+        let reason = if namespaces.iter().any(|name| name == attributes.namespace) {
+            "namespace"
+        } else if users.iter().any(|name| *name == attributes.user.name) {
+            "user"
+        } else {
+            return false;
+        };
+        annotate(attributes, "exempt", reason.to_owned());
+        true
+    }
+
+    fn is_exempt_runtime_class(&self, pod: Pod<'_>) -> bool {
+        let class = str_at(pod.spec, "/runtimeClassName");
+        let exempt = &self.configuration.runtime_classes;
+        !class.is_empty() && exempt.iter().any(|name| name == class)
+    }
+
     /// Refuses wrong labels, and warns of pods that a stricter level would not allow.
     async fn namespace(&self, attributes: &Attributes<'_>, object: &Object) -> Result<()> {
-        let (levels, errors) = Levels::of(object.labels(), Levels::default());
-        let Some(old) = attributes.old else {
-            return match errors.is_empty() {
-                true => Ok(()),
-                false => Err(Status::invalid(attributes.gvk, object.name(), errors)),
-            };
+        let (levels, errors) = self.levels_of(object);
+        let name = object.name();
+        let exempt = self
+            .configuration
+            .namespaces
+            .iter()
+            .any(|exempt| exempt == name);
+        let exempt_warning = || {
+            let defaults = &self.configuration.defaults;
+            if let Some(text) = levels.exempt_warning(name, object.labels(), defaults) {
+                attributes.notes.warn(text);
+            }
         };
-        let (old_levels, old_errors) = Levels::of(old.labels(), Levels::default());
+        let Some(old) = attributes.old else {
+            if !errors.is_empty() {
+                return Err(Status::invalid(attributes.gvk, name, errors));
+            }
+            if exempt {
+                exempt_warning();
+            }
+            return Ok(());
+        };
+        let (old_levels, old_errors) = self.levels_of(old);
         if !errors.is_empty() && errors != old_errors {
-            return Err(Status::invalid(attributes.gvk, object.name(), errors));
+            return Err(Status::invalid(attributes.gvk, name, errors));
         }
         let (new, old) = (levels.enforce, old_levels.enforce);
         let is_relaxed = new.version == old.version && new.level <= old.level;
         if new.level == Level::Privileged || is_relaxed {
             return Ok(());
         }
-        for warning in self.warnings_of_pods(object.name(), new).await {
+        if exempt {
+            exempt_warning();
+            return Ok(());
+        }
+        for warning in self.warnings_of_pods(name, new).await {
             attributes.notes.warn(warning);
         }
         Ok(())
@@ -117,31 +176,37 @@ impl PodSecurity {
 
     /// Checks a new pod, and one whose containers change.
     async fn pod(&self, attributes: &Attributes<'_>, object: &Object) -> Result<()> {
+        if self.is_exempt(attributes) {
+            return Ok(());
+        }
         let namespaces = Gvr::new("", "v1", "namespaces");
         let name = attributes.namespace;
-        let Some(namespace) = self.0.get(&namespaces, "", name).await? else {
+        let Some(namespace) = self.objects.get(&namespaces, "", name).await? else {
             return Err(Status::internal(format!(
                 "failed to lookup namespace {name:?}"
             )));
         };
-        let (levels, errors) = Levels::of(namespace.labels(), Levels::default());
+        let (levels, errors) = self.levels_of(&namespace);
         if errors.is_empty() && levels.is_privileged() {
             annotate(attributes, "enforce-policy", levels.enforce.to_string());
             return Ok(());
         }
         if attributes.operation == Operation::Update
-            && attributes.old.is_some_and(|old| !changes_containers(object, old))
+            && attributes
+                .old
+                .is_some_and(|old| !changes_containers(object, old))
         {
+            return Ok(());
+        }
+        let pod = of_object(object);
+        if self.is_exempt_runtime_class(pod) {
+            annotate(attributes, "exempt", "runtimeClass".to_owned());
             return Ok(());
         }
         if !errors.is_empty() {
             annotate(attributes, "error", parse_error(&errors));
         }
         annotate(attributes, "enforce-policy", levels.enforce.to_string());
-        let pod = Pod {
-            annotations: object.annotations(),
-            spec: object.at("/spec").unwrap_or(&Value::Null),
-        };
         let found = evaluate(levels.enforce, pod);
         if !found.is_empty() {
             audit(attributes, levels.audit, pod);
@@ -162,9 +227,12 @@ impl PodSecurity {
         let Some(template) = template.filter(|template| template.is_object()) else {
             return Ok(());
         };
+        if self.is_exempt(attributes) {
+            return Ok(());
+        }
         let namespaces = Gvr::new("", "v1", "namespaces");
         let name = attributes.namespace;
-        let namespace = match self.0.get(&namespaces, "", name).await {
+        let namespace = match self.objects.get(&namespaces, "", name).await {
             Ok(Some(namespace)) => namespace,
             found => {
                 let why = found.err().map_or_else(
@@ -176,14 +244,18 @@ impl PodSecurity {
                 return Ok(());
             }
         };
-        let (levels, errors) = Levels::of(namespace.labels(), Levels::default());
-        if !errors.is_empty() {
-            annotate(attributes, "error", parse_error(&errors));
-        }
+        let (levels, errors) = self.levels_of(&namespace);
         let pod = Pod {
             annotations: map_at(template, "/metadata/annotations"),
             spec: template.get("spec").unwrap_or(&Value::Null),
         };
+        if self.is_exempt_runtime_class(pod) {
+            annotate(attributes, "exempt", "runtimeClass".to_owned());
+            return Ok(());
+        }
+        if !errors.is_empty() {
+            annotate(attributes, "error", parse_error(&errors));
+        }
         audit(attributes, levels.audit, pod);
         warn(attributes, levels.warn, pod);
         Ok(())
@@ -191,26 +263,23 @@ impl PodSecurity {
 
     /// Returns warnings about the pods of a namespace that a level would not allow.
     async fn warnings_of_pods(&self, namespace: &str, level: LevelVersion) -> Vec<String> {
-        let Ok(pods) = self.0.list(&Gvr::new("", "v1", "pods"), namespace).await else {
+        let Ok(pods) = self
+            .objects
+            .list(&Gvr::new("", "v1", "pods"), namespace)
+            .await
+        else {
             return vec!["failed to list pods while checking new PodSecurity enforce level".into()];
         };
         let deadline = Instant::now() + MAX_CHECK_TIME;
         let (mut checked, mut budget) = (0, CoopBudget::default());
         // By their texts: how many pods, and the first name among them.
         let mut found: BTreeMap<String, (usize, &str)> = BTreeMap::new();
-        for pod in prioritized(&pods).into_iter().take(MAX_CHECKED_PODS) {
+        let pods = self.prioritized(&pods);
+        for pod in pods.iter().take(MAX_CHECKED_PODS) {
             checked += 1;
-            let violations = evaluate(
-                level,
-                Pod {
-                    annotations: pod.annotations(),
-                    spec: pod.at("/spec").unwrap_or(&Value::Null),
-                },
-            );
+            let violations = evaluate(level, of_object(pod));
             if !violations.is_empty() {
-                let (count, first) = found
-                    .entry(reasons(&violations))
-                    .or_insert((0, pod.name()));
+                let (count, first) = found.entry(reasons(&violations)).or_insert((0, pod.name()));
                 *count += 1;
                 *first = pod.name().min(first);
             }
@@ -243,13 +312,32 @@ impl PodSecurity {
         warnings.extend(texts);
         warnings
     }
+
+    /// Returns the pods that are not exempt, and puts those of a controller behind its first one,
+    /// since they are probably alike.
+    fn prioritized<'a>(&self, pods: &'a [Arc<Object>]) -> Vec<&'a Object> {
+        let mut controllers = HashSet::new();
+        let (mut first, later): (Vec<&Object>, Vec<&Object>) = pods
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|pod| !self.is_exempt_runtime_class(of_object(pod)))
+            .partition(|pod| {
+                let owners = pod.array_at("/metadata/ownerReferences").iter();
+                let mut controller = owners.filter(|owner| bool_at(owner, "/controller"));
+                controller
+                    .next()
+                    .is_none_or(|owner| controllers.insert(str_at(owner, "/uid")))
+            });
+        first.extend(later);
+        first
+    }
 }
 
 fn annotate(attributes: &Attributes<'_>, key: &str, value: String) {
     attributes.notes.annotate(format!("{PREFIX}{key}"), value);
 }
 
-fn parse_error(errors: &crate::meta::ErrorList) -> String {
+fn parse_error(errors: &ErrorList) -> String {
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match texts.as_slice() {
         [one] => format!("Failed to parse policy: {one}"),
@@ -275,19 +363,11 @@ fn warn(attributes: &Attributes<'_>, level: LevelVersion, pod: Pod<'_>) {
     }
 }
 
-/// Puts the pods of a controller behind the first one, since they are probably alike.
-fn prioritized(pods: &[Arc<Object>]) -> Vec<&Object> {
-    let mut controllers = HashSet::new();
-    let (mut first, later): (Vec<&Object>, Vec<&Object>) =
-        pods.iter().map(AsRef::as_ref).partition(|pod| {
-            let owners = pod.array_at("/metadata/ownerReferences").iter();
-            let mut controller = owners.filter(|owner| bool_at(owner, "/controller"));
-            controller
-                .next()
-                .is_none_or(|owner| controllers.insert(str_at(owner, "/uid")))
-        });
-    first.extend(later);
-    first
+fn of_object(pod: &Object) -> Pod<'_> {
+    Pod {
+        annotations: pod.annotations(),
+        spec: pod.at("/spec").unwrap_or(&Value::Null),
+    }
 }
 
 /// Reports whether an update adds containers or changes their images.
@@ -295,23 +375,27 @@ fn changes_containers(pod: &Object, old: &Object) -> bool {
     let image = |container: &Value| str_at(container, "/image").to_owned();
     let changes = |path: &str| {
         let (new, old) = (pod.array_at(path), old.array_at(path));
-        new.len() != old.len() || new.iter().zip(old).any(|(new, old)| image(new) != image(old))
+        new.len() != old.len()
+            || new
+                .iter()
+                .zip(old)
+                .any(|(new, old)| image(new) != image(old))
     };
-    let known: std::collections::HashMap<&str, &Value> = old
+    let known: HashMap<&str, &Value> = old
         .array_at("/spec/ephemeralContainers")
         .iter()
         .map(|container| (str_at(container, "/name"), container))
         .collect();
     changes("/spec/containers")
         || changes("/spec/initContainers")
-        || array_at(pod.at("/spec").unwrap_or(&Value::Null), "/ephemeralContainers")
-            .iter()
-            .any(|new| {
-                known
-                    .get(str_at(new, "/name"))
-                    .is_none_or(|old| image(new) != image(old))
-            })
+        || array_at(
+            pod.at("/spec").unwrap_or(&Value::Null),
+            "/ephemeralContainers",
+        )
+        .iter()
+        .any(|new| {
+            known
+                .get(str_at(new, "/name"))
+                .is_none_or(|old| image(new) != image(old))
+        })
 }
-
-#[cfg(test)]
-mod tests;

@@ -27,6 +27,7 @@ const TYPED: &str = "values_that_only_take_time_to_see_are_in_the_configuration"
 /// Flag, file, test.
 #[rustfmt::skip]
 const TESTS: &[(&str, &str, &str)] = &[
+    ("admission-control-config-file", "tests/attacks/pod_security.rs", "defaults_and_exemptions_come_from_the_configuration_file"),
     ("advertise-address", PEERS, "servers_are_endpoints_while_they_live"),
     ("allow-privileged", HONESTY, "privileged_containers_need_the_flag"),
     ("anonymous-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),

@@ -6,8 +6,8 @@ use crate::options::flags::Kind::{Int, List, Text};
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
     refused(List, "admission-control", "", "it is deprecated; use --enable-admission-plugins"),
-    refused(Text, "admission-control-config-file", "",
-        "admission plugins cannot be configured by file"),
+    used(Text, "admission-control-config-file", "",
+        "a file with the configuration of admission plugins (PodSecurity alone has one)"),
     used(Int, "default-not-ready-toleration-seconds", "300",
         "how long new pods tolerate a node that is not ready"),
     used(Int, "default-unreachable-toleration-seconds", "300",
