@@ -509,7 +509,8 @@ async fn a_plugin_that_cannot_run_cannot_be_asked_for() {
         })
     };
     assert!(
-        absent("ValidatingAdmissionWebhook") && !absent("PodSecurity")
+        absent("ValidatingAdmissionWebhook")
+            && !absent("PodSecurity")
             && !absent("NodeDeclaredFeatureValidator")
             && !absent("JobValidation"),
         "{log}"

@@ -156,17 +156,16 @@ mod tests {
     use super::*;
     use crate::meta::json;
 
-    fn read(more: Value) -> Result<Configuration, String> {
+    fn read(more: &Value) -> Result<Configuration, String> {
         let mut value = json!({"apiVersion": VERSIONS[0], "kind": "PodSecurityConfiguration"});
-        for (key, field) in more.as_object().expect("an object").iter() {
-            value[key.as_ref()] = field.clone();
-        }
+        let fields = more.as_object().cloned().expect("an object");
+        value.as_object_mut().expect("an object").extend(fields);
         Configuration::read(&value)
     }
 
     #[test]
     fn a_configuration_has_defaults_and_exemptions() {
-        let read = read(json!({
+        let read = read(&json!({
             "defaults": {"enforce": "baseline", "enforce-version": "v1.22", "warn": ""},
             "exemptions": {"usernames": ["a"], "namespaces": ["b", "c"], "runtimeClasses": []},
         }));
@@ -177,7 +176,7 @@ mod tests {
         assert_eq!(read.namespaces, ["b", "c"]);
         assert_eq!(
             super::Configuration::default(),
-            self::read(json!({})).expect("the default")
+            self::read(&json!({})).expect("the default")
         );
     }
 
@@ -213,7 +212,7 @@ mod tests {
             ),
             (json!({"exemptions": {"usernames": [1]}}), "is not a string"),
         ] {
-            let found = read(more.clone()).expect_err("an error");
+            let found = read(&more).expect_err("an error");
             assert!(found.contains(why), "{more}: {found}");
         }
     }
