@@ -28,6 +28,7 @@ use super::request_head;
 use super::response_body::ResponseBody;
 use super::shutdown::Shutdown;
 use super::tls::HTTP_2;
+use super::write_coalescing::coalesce;
 use crate::auth::authn::Peer;
 use crate::options::config::Serving;
 use crate::telemetry::metrics::Counter;
@@ -49,8 +50,9 @@ pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// one request and of a connection.
 pub const STREAM_WINDOW: u32 = 256 * 1024;
 pub const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// The bytes of a response that are buffered for a client that is slow to read.
-pub const MAX_SEND_BUFFER: usize = 64 * 1024;
+/// The bytes of a response that are buffered for a client that is slow to read. The task that
+/// encodes a list and that of its connection take turns for each of these buffers.
+pub const MAX_SEND_BUFFER: usize = 256 * 1024;
 /// The pause after accepting fails, for example for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -317,6 +319,7 @@ async fn serve_http2<H: Handler>(
     // Boxed, or each stream would keep room for it until it ends.
     let service =
         service_fn(move |request| Box::pin(answer(handler.clone(), connection.clone(), request)));
+    let (stream, flusher) = coalesce(stream);
     let stream = MeteredStream {
         stream,
         state: state.clone(),
@@ -326,18 +329,22 @@ async fn serve_http2<H: Handler>(
             .http2
             .serve_connection(TokioIo::new(stream), service)
     );
-    tokio::select! {
-        ended = serving.as_mut() => return ended,
-        close = state.until_close(true) => match close {
-            Close::Gracefully => serving.as_mut().graceful_shutdown(),
-            Close::Now => return Ok(()),
-        },
-        () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
-    }
-    tokio::select! {
-        ended = serving => ended,
-        () = state.drained() => Ok(()),
-    }
+    flusher
+        .run(async {
+            tokio::select! {
+                ended = serving.as_mut() => return ended,
+                close = state.until_close(true) => match close {
+                    Close::Gracefully => serving.as_mut().graceful_shutdown(),
+                    Close::Now => return Ok(()),
+                },
+                () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
+            }
+            tokio::select! {
+                ended = serving => ended,
+                () = state.drained() => Ok(()),
+            }
+        })
+        .await
 }
 
 async fn answer<H: Handler>(

@@ -21,5 +21,6 @@ mod storage_overrides;
 mod stores;
 pub mod tls;
 mod token_requests;
+mod write_coalescing;
 
 pub use run::main;

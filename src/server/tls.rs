@@ -29,7 +29,7 @@ pub const MAX_SESSIONS: usize = 1024;
 /// The bytes that a record holds. TLS allows 16 KiB; with a little less, four records and what TLS
 /// and TCP add to them are one segment as large as the kernel makes them, 64 KiB, and not one and a
 /// rest.
-const RECORD: usize = 16 * 1024 - 64;
+pub const RECORD: usize = 16 * 1024 - 64;
 /// The header of a record, which counts where its size is limited.
 const RECORD_HEADER: usize = 5;
 
