@@ -99,9 +99,9 @@ async fn compaction_while_away_ends_the_watch() {
     );
 }
 
-/// A watch ends that goes on from a revision that etcd has lost, whether it was on its way when that
-/// happened or not, and whether anything had happened to its keys or not. A revision that etcd
-/// never had may still come.
+/// A watch ends that goes on from a revision that etcd has lost, whether it was on its way when
+/// that happened or not, and whether anything had happened to its keys or not. A revision that
+/// etcd never had may still come.
 #[tokio::test]
 async fn watches_that_go_on_from_lost_revisions_end() {
     let mut etcd = start().await;
