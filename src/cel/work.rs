@@ -4,8 +4,8 @@
 
 use std::cell::Cell;
 
-/// The most work of an evaluation, in values that are looked at: a second at most.
-const MAX_WORK: u64 = 20_000_000;
+/// The most work of an evaluation, in values that are looked at.
+const MAX_WORK: u64 = 5_000_000;
 /// The work of copying a value, which takes memory, too.
 const COPY: usize = 8;
 /// The bytes of a text that are gone through in the time of one value.
