@@ -16,6 +16,8 @@ mod node_labels;
 mod pod_spec;
 mod quantities;
 mod resource_traits;
+mod template_meta;
+mod volume_spec;
 mod workload;
 
 mod admissionregistration;

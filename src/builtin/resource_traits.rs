@@ -7,7 +7,7 @@ use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, Object, Value};
 use crate::registry::NeedsReadDefaults;
 use crate::registry::table::TablePrinter;
-use crate::registry::{Context, NameRule, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, NameRule, Strategy, Subresource};
 
 /// The facts of one resource (upstream: the small methods in `pkg/registry/*/*/strategy.go`).
 /// [`DEFAULT`] is where every row of the table starts.
@@ -30,8 +30,9 @@ pub struct ResourceTraits {
     pub returns_deleted: bool,
     /// No delete waits for dependents, orphans or collects them (events).
     pub ignores_dependents: bool,
-    /// The update check repeats the check of a new object's metadata.
-    pub revalidates_meta: bool,
+    /// The metadata that upstream's own check of an update looks at, and of a write of the status.
+    pub meta_checks: MetaChecks,
+    pub status_meta_checks: MetaChecks,
     /// Finalizers may be any qualified names: the kind is checked by the rules of custom kinds.
     pub any_finalizer: bool,
     /// The metadata that a write of the status sets back.
@@ -64,7 +65,8 @@ pub const DEFAULT: ResourceTraits = ResourceTraits {
     orphans: false,
     returns_deleted: false,
     ignores_dependents: false,
-    revalidates_meta: false,
+    meta_checks: MetaChecks::Changes,
+    status_meta_checks: MetaChecks::Changes,
     any_finalizer: false,
     status_keeps: &[],
     status_resets: &["/spec"],
@@ -136,8 +138,12 @@ impl Strategy for ResourceEntry {
         self.traits.any_finalizer
     }
 
-    fn revalidates_meta(&self) -> bool {
-        self.traits.revalidates_meta
+    fn meta_checks(&self, sub: Subresource) -> MetaChecks {
+        match sub {
+            Subresource::Main => self.traits.meta_checks,
+            Subresource::Status => self.traits.status_meta_checks,
+            Subresource::Other(_) => MetaChecks::Changes,
+        }
     }
 
     fn prepare_for_create(&self, ctx: &Context, object: &mut Object) {
@@ -185,6 +191,10 @@ impl Strategy for ResourceEntry {
 
     fn warnings(&self, object: &Object, old: Option<&Object>) -> Vec<String> {
         self.strategy.warnings(object, old)
+    }
+
+    fn status_warnings(&self, object: &Object) -> Vec<String> {
+        self.strategy.status_warnings(object)
     }
 
     fn allow_create_on_update(&self) -> bool {

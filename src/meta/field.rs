@@ -360,7 +360,7 @@ impl FieldError {
         if let (true, Some(value)) = (self.kind.shows_value(), &self.value) {
             let shown = match value {
                 Value::String(string) => go::quote(string),
-                other => other.to_string(),
+                other => go_json(other),
             };
             text = format!("{text}: {shown}");
         }
@@ -370,6 +370,24 @@ impl FieldError {
             format!("{text}: {}", self.detail)
         }
     }
+}
+
+/// JSON as Go's `json.Marshal` writes it: nothing in it is HTML.
+fn go_json(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(['&', '<', '>', '\u{2028}', '\u{2029}']) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' | '<' | '>' | '\u{2028}' | '\u{2029}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            other => out.push(other),
+        }
+    }
+    out
 }
 
 impl fmt::Display for FieldError {
@@ -416,6 +434,14 @@ pub fn domain_prefixed_path(errors: &mut ErrorList, path: &Path, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shown_structs_are_escaped_as_go_escapes_them() {
+        let value = crate::meta::json!({"a": "x && <y>"});
+        let error = FieldError::invalid(&Path::new("p"), value, "bad");
+        let want = r#"p: Invalid value: {"a":"x \u0026\u0026 \u003cy\u003e"}: bad"#;
+        assert_eq!(error.to_string(), want);
+    }
 
     #[test]
     fn lists_of_errors_are_bounded() {

@@ -45,6 +45,9 @@ const RELAXED_ENV_NAME: &str = "a valid environment variable name must consist o
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  \
      or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
+const C_IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters \
+     or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
+
 /// "must be no more than N characters".
 pub fn max_len_error(max: usize) -> String {
     format!("must be no more than {max} characters")
@@ -326,6 +329,16 @@ fn parent_directory(value: &str) -> Option<String> {
     }
 }
 
+/// A name as programs in C have them.
+pub fn c_identifier(value: &str) -> Problems {
+    let mut bytes = value.bytes();
+    let well_formed = bytes
+        .next()
+        .is_some_and(|c| c.is_ascii_alphabetic() || c == b'_')
+        && bytes.all(|c| c.is_ascii_alphanumeric() || c == b'_');
+    problems(value, usize::MAX, well_formed, C_IDENTIFIER)
+}
+
 /// An address in the lenient form of old fields: leading zeros in IPv4 are read as decimal. No
 /// zones.
 pub fn parse_ip_sloppy(value: &str) -> Option<IpAddr> {
@@ -437,6 +450,23 @@ pub fn legacy_cidr(value: &str) -> Problems {
         return Vec::new();
     };
     vec![problem.to_owned()]
+}
+
+/// An address with the length of its network's prefix, in canonical form.
+pub fn interface_address(value: &str) -> Problems {
+    let Some((address, length)) = parse_cidr_sloppy(value) else {
+        let form = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
+        return vec![form.to_owned()];
+    };
+    let length = match address {
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() && length > 32 => length.saturating_sub(96),
+        _ => length,
+    };
+    let canonical = format!("{}/{length}", canonical_ip(address));
+    if canonical == value {
+        return Vec::new();
+    }
+    vec![format!("must be in canonical form ({canonical:?})")]
 }
 
 /// A CIDR in canonical form.

@@ -60,6 +60,20 @@ pub enum NameRule {
     PathSegment,
 }
 
+/// The part of an update's metadata that upstream's own check of a kind looks at, after the check
+/// that all kinds have in common. Each mistake is one cause for each look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaChecks {
+    /// Nothing.
+    None,
+    /// What may not change.
+    Changes,
+    /// All that a new object must satisfy.
+    State,
+    /// What may not change, and all that a new object must satisfy.
+    Everything,
+}
+
 /// The behaviour of one resource. The defaults suit a kind without surprises: no status, no
 /// defaults beyond the schema's, names that are DNS subdomains.
 ///
@@ -113,11 +127,11 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
-    /// Reports whether upstream's check of an update of this kind repeats the check of a new
-    /// object's metadata: each mistake in it is then one cause more (see
+    /// Returns the metadata that upstream's check of such an update of this kind looks at once
+    /// more (see
     /// [`crate::registry::validation::MetaRules::validate_update`]).
-    fn revalidates_meta(&self) -> bool {
-        false
+    fn meta_checks(&self, _sub: Subresource) -> MetaChecks {
+        MetaChecks::Changes
     }
 
     /// Changes a new object before it is validated, beyond what `has_status` and `has_generation`

@@ -3,14 +3,14 @@
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Object, Path, Value, str_at};
-use crate::registry::validation::{Fields, immutable, not_negative};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::validation::{Fields, IMMUTABLE, not_negative, same};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `controllerrevisions`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "controllerrevisions",
     traits: ResourceTraits {
-        revalidates_meta: true,
+        meta_checks: MetaChecks::Everything,
         ..DEFAULT
     },
     strategy: &ControllerRevisionStrategy,
@@ -54,12 +54,12 @@ impl Strategy for ControllerRevisionStrategy {
             &Path::new("revision"),
             object.int("revision").unwrap_or(0),
         );
-        immutable(
-            &mut errors,
-            &Path::new("data"),
-            object.field("data"),
-            old.field("data"),
-        );
+        // No data is other data than an empty object.
+        let (data, was) = (object.field("data"), old.field("data"));
+        if !same(data, was) || data.is_some() != was.is_some() {
+            let shown = data.cloned().unwrap_or_default();
+            errors.push(FieldError::invalid(&Path::new("data"), shown, IMMUTABLE));
+        }
         errors
     }
 }

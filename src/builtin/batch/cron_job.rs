@@ -12,12 +12,13 @@ use crate::builtin::workload::pod_name_warning;
 use crate::meta::go::cron::{is_time_zone, schedule_problem};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value};
 use crate::registry::validation::{Fields, not_negative, required_one_of};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `cronjobs`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "cronjobs",
     traits: ResourceTraits {
+        status_meta_checks: MetaChecks::None,
         pod_spec: Some("/spec/jobTemplate/spec/template/spec"),
         ..WORKLOAD
     },
@@ -220,6 +221,9 @@ fn check_time_zone(errors: &mut ErrorList, path: &Path, zone: &str) {
         if zone != "Local" {
             errors.push(FieldError::invalid(path, zone, unknown));
         }
+    } else if zone.contains("..") {
+        let detail = "time: invalid location name";
+        errors.push(FieldError::invalid(path, zone, detail));
     } else if !is_time_zone(zone) {
         errors.push(FieldError::invalid(path, zone, unknown));
     }

@@ -4,13 +4,13 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME, map_len, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
 use crate::registry::validation::{Fields, invalid_each, same};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `configmaps`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "configmaps",
     traits: ResourceTraits {
-        revalidates_meta: true,
+        meta_checks: MetaChecks::Everything,
         ..DEFAULT
     },
     strategy: &ConfigMapStrategy,

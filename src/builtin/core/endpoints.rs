@@ -8,14 +8,14 @@ use crate::builtin::pod_spec::containers::PROTOCOLS;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Object, Path, Value, array_at, i64_at, names, str_at};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, ip_warning, same};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `endpoints`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "endpoints",
     traits: ResourceTraits {
         create_on_update: true,
-        revalidates_meta: true,
+        meta_checks: MetaChecks::Everything,
         ..DEFAULT
     },
     strategy: &EndpointsStrategy,

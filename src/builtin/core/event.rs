@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 
 use crate::builtin::columns::{ColumnPrinter, RowBuilder, text, wide};
+use crate::builtin::internal_types;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::selector::FieldReader;
-use crate::meta::{ErrorList, FieldError, Object, Path, Value, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::cells::Cell;
-use crate::registry::validation::{
-    Fields, IMMUTABLE, invalid_each, same, validate_object_meta, validate_object_meta_update,
-};
-use crate::registry::{Context, NameRule, Strategy, Subresource};
+use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, same};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The fields that an event can be selected by.
 const EVENT_FIELDS: &[&str] = &[
@@ -47,6 +46,8 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
     traits: ResourceTraits {
         create_on_update: true,
         ignores_dependents: true,
+        any_finalizer: true,
+        meta_checks: MetaChecks::None,
         selectable: EVENT_FIELDS,
         ..DEFAULT
     },
@@ -101,7 +102,6 @@ impl Strategy for EventStrategy {
         if !self.strict {
             return errors;
         }
-        errors.extend(validate_object_meta(object, true, NameRule::DnsSubdomain));
         check_series(&mut errors, object);
         if object.str("eventTime").is_empty() {
             errors.push(FieldError::required(&Path::new("eventTime"), ""));
@@ -144,7 +144,6 @@ impl Strategy for EventStrategy {
         if !self.strict {
             return errors;
         }
-        errors.extend(validate_object_meta_update(object, old));
         if !same(object.field("series"), old.field("series")) {
             check_series(&mut errors, object);
         }
@@ -154,11 +153,8 @@ impl Strategy for EventStrategy {
                 value.is_none_or(|value| value.as_str() == Some("") || value.as_i64() == Some(0))
             };
             if !(same(new, old) || text(new) && text(old)) {
-                errors.push(FieldError::invalid(
-                    &Path::new(shown),
-                    new.cloned().unwrap_or_default(),
-                    IMMUTABLE,
-                ));
+                let value = shown_value(key, new);
+                errors.push(FieldError::invalid(&Path::new(shown), value, IMMUTABLE));
             }
         }
         errors
@@ -231,6 +227,22 @@ impl EventStrategy {
             check_length(errors, key, word, WORD_MAX);
         }
         check_length(errors, "message", object.str("message"), NOTE_MAX);
+    }
+}
+
+/// A field as upstream's own type prints it.
+fn shown_value(key: &str, value: Option<&Value>) -> Value {
+    let empty = Map::new();
+    let map = value.and_then(Value::as_object);
+    match key {
+        "involvedObject" => internal_types::json("ObjectReference", map.unwrap_or(&empty)),
+        "related" => map.map_or(Value::Null, |map| {
+            internal_types::json("ObjectReference", map)
+        }),
+        "source" => internal_types::json("EventSource", map.unwrap_or(&empty)),
+        "count" => value.cloned().unwrap_or_else(|| 0.into()),
+        "firstTimestamp" | "lastTimestamp" | "eventTime" => value.cloned().unwrap_or_default(),
+        _ => value.cloned().unwrap_or_else(|| "".into()),
     }
 }
 

@@ -4,12 +4,13 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text};
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
 use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each};
-use crate::registry::{Context, NameRule, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, NameRule, Strategy, Subresource};
 
 /// The entry of `namespaces`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "namespaces",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         name: NameRule::DnsLabel,
         returns_deleted: true,
         selectable: &["status.phase"],

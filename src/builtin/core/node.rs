@@ -11,15 +11,16 @@ use crate::builtin::pod_spec::scheduling::EFFECTS;
 use crate::builtin::quantities::round_amounts;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
 use crate::meta::selector::FieldReader;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names, str_at};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, go, json, names, str_at};
 use crate::registry::strategy::text_or;
 use crate::registry::validation::{Fields, cidr_warnings, invalid_each, same};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `nodes`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "nodes",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         status_on_create: true,
         selectable: &["spec.unschedulable"],
         ..WITH_STATUS
@@ -60,6 +61,8 @@ impl Strategy for NodeStrategy {
     ) {
         if sub == Subresource::Main {
             drop_config_source(object, Some(old));
+        } else if sub == Subresource::Status {
+            drop_config_status(object, Some(old));
         }
     }
 
@@ -166,7 +169,17 @@ fn drop_config_source(object: &mut Object, old: Option<&Object>) {
     if let Some(spec) = part(object, "spec") {
         spec.shift_remove("configSource");
     }
-    if let (Some(status), None) = (part(object, "status"), old) {
+    if old.is_none() {
+        drop_config_status(object, old);
+    }
+}
+
+/// The same of what the kubelet told of it.
+fn drop_config_status(object: &mut Object, old: Option<&Object>) {
+    if old.is_some_and(|old| old.at("/status/config").is_some()) {
+        return;
+    }
+    if let Some(status) = part(object, "status") {
         status.shift_remove("config");
     }
 }
@@ -243,9 +256,39 @@ fn check_capacity(errors: &mut ErrorList, object: &Object) {
     }
 }
 
+/// Returns what is wrong with the name of a feature: words behind slashes, the first of which begins
+/// with a capital.
+fn feature_problem(feature: &str) -> Option<String> {
+    let word = |part: &str| part.bytes().all(|c| c.is_ascii_alphanumeric()) && !part.is_empty();
+    let fine = feature
+        .bytes()
+        .next()
+        .is_some_and(|c| c.is_ascii_uppercase())
+        && feature.split('/').all(word)
+        && feature
+            .split('/')
+            .all(|part| part.bytes().next().is_some_and(|c| c.is_ascii_alphabetic()));
+    let quoted = go::quote(feature);
+    if feature.len() > names::SUBDOMAIN_MAX {
+        let problem = names::max_len_error(names::SUBDOMAIN_MAX);
+        Some(format!("invalid feature name {quoted}: {problem}"))
+    } else if fine {
+        None
+    } else {
+        Some(format!(
+            "invalid feature name {quoted}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+        ))
+    }
+}
+
 fn check_features(errors: &mut ErrorList, object: &Object) {
     let features = object.array_at("/status/declaredFeatures");
     let path = Path::new("status").child("declaredFeatures");
+    for (index, feature) in features.iter().filter_map(Value::as_str).enumerate() {
+        if let Some(problem) = feature_problem(feature) {
+            errors.push(FieldError::invalid(&path.index(index), feature, problem));
+        }
+    }
     for (index, pair) in features.windows(2).enumerate() {
         let (one, next) = (
             pair[0].as_str().unwrap_or(""),
@@ -272,6 +315,17 @@ fn check_pod_ranges(errors: &mut ErrorList, object: &Object) {
     let path = Path::new("spec").child("podCIDRs");
     for (index, range) in ranges.iter().filter_map(Value::as_str).enumerate() {
         invalid_each(errors, &path.index(index), range, names::legacy_cidr(range));
+    }
+    let bad = ranges
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+        .find(|(_, range)| names::parse_cidr_sloppy(range).is_none());
+    if let (Some((index, range)), true) = (bad, ranges.len() > 1) {
+        let detail = format!(
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{index}]: <nil> (invalid CIDR address: {range})"
+        );
+        errors.push(FieldError::internal(&path, detail));
     }
     let families: Vec<bool> = ranges
         .iter()

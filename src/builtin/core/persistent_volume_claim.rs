@@ -9,14 +9,14 @@ use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::NeedsReadDefaults;
 use crate::registry::validation::{Fields, IMMUTABLE, immutable, invalid_each, same};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `persistentvolumeclaims`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "persistentvolumeclaims",
     traits: ResourceTraits {
         returns_deleted: true,
-        revalidates_meta: true,
+        meta_checks: MetaChecks::Everything,
         ..WITH_STATUS
     },
     strategy: &PersistentVolumeClaimStrategy,
@@ -338,19 +338,18 @@ fn check_status(object: &Object) -> ErrorList {
 
 /// The resources of a claim that can be resized: its storage, and custom ones.
 fn check_resource_key(errors: &mut ErrorList, path: &Path, name: &str) {
-    invalid_each(errors, path, name, names::qualified_name(name));
+    let problems = names::qualified_name(name);
+    if !problems.is_empty() {
+        invalid_each(errors, path, name, problems);
+        return;
+    }
     let custom = name.contains('/')
         && !name
             .split('/')
             .next()
             .is_some_and(|domain| domain == "kubernetes.io" || domain.ends_with(".kubernetes.io"));
     if name != "storage" && !custom {
-        let detail = if name.contains('/') {
-            "kubernetes.io and k8s.io namespaces are reserved"
-        } else {
-            "must be either storage or custom domain prefix"
-        };
-        errors.push(FieldError::not_supported(path, name, &[detail]));
+        errors.push(FieldError::not_supported(path, name, &["storage"]));
     }
 }
 

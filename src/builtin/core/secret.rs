@@ -7,16 +7,16 @@ use base64::engine::general_purpose::STANDARD;
 use super::config_map::{DATA_MAX, decoded_len, stays_immutable};
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, map_len, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Object, Path, Value, names};
+use crate::meta::{ErrorList, FieldError, Object, Path, Value, go, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `secrets`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "secrets",
     traits: ResourceTraits {
         selectable: &["type"],
-        revalidates_meta: true,
+        meta_checks: MetaChecks::Everything,
         ..DEFAULT
     },
     strategy: &SecretStrategy,
@@ -187,7 +187,8 @@ fn json_problem(bytes: &[u8]) -> Option<String> {
         if bad == '\'' {
             r"'\''".to_owned()
         } else {
-            format!("'{bad}'")
+            let quoted = go::quote(&bad.to_string());
+            format!("'{}'", quoted.trim_matches('"'))
         }
     ))
 }

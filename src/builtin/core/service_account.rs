@@ -4,14 +4,14 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{Object, Value, json};
 use crate::registry::validation::Fields;
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `serviceaccounts`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "serviceaccounts",
     traits: ResourceTraits {
         returns_deleted: true,
-        revalidates_meta: true,
+        meta_checks: MetaChecks::Everything,
         ..DEFAULT
     },
     strategy: &ServiceAccountStrategy,

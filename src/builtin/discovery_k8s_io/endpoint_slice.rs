@@ -12,12 +12,13 @@ use crate::meta::{ErrorList, FieldError, Object, Path, Value, array_at, i64_at, 
 use crate::registry::validation::{
     Fields, immutable_text, invalid_each, one_of, required_one_of, same, validate_labels,
 };
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `endpointslices`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "endpointslices",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::State,
         generation: true,
         ..DEFAULT
     },

@@ -3,15 +3,18 @@
 use std::collections::HashSet;
 
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, ingress_points, text};
-use crate::builtin::resource_traits::{ResourceEntry, WORKLOAD};
+use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names, str_at};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, one_of, required_segment};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `ingresses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "ingresses",
-    traits: WORKLOAD,
+    traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
+        ..WORKLOAD
+    },
     strategy: &IngressStrategy,
     printer: &PRINTER,
 };

@@ -8,12 +8,13 @@ use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names, str_at
 use crate::registry::validation::{
     Fields, domain_prefixed_path, immutable_text, invalid_each, one_of,
 };
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `ingressclasses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "ingressclasses",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         generation: true,
         ..DEFAULT
     },

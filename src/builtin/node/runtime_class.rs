@@ -7,12 +7,13 @@ use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::builtin::{internal_types, node_labels};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, immutable_text, invalid_each, validate_labels};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `runtimeclasses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "runtimeclasses",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         any_finalizer: true,
         create_on_update: true,
         unconditional_update: false,

@@ -65,7 +65,12 @@ pub fn check_init_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope
     for (index, container) in objects(pod.spec.list("initContainers")) {
         let item = path.index(index);
         check_common(errors, &item, container, pod);
-        check_restart(errors, &item, container);
+        if container.field("restartPolicy").is_some() {
+            check_restart(errors, &item, container);
+        } else if !container.list("restartPolicyRules").is_empty() {
+            let path = item.child("restartPolicy");
+            errors.push(FieldError::required(&path, RULES_NEED_POLICY));
+        }
         let name = container.str("name");
         if seen.contains(name) {
             errors.push(FieldError::duplicate(&item.child("name"), name));
@@ -338,6 +343,8 @@ fn check_resize_policy(errors: &mut ErrorList, path: &Path, policies: &[Value], 
     }
 }
 
+const RULES_NEED_POLICY: &str = "must specify restartPolicy when restart rules are used";
+
 /// A container's own restart policy and its rules.
 fn check_restart(errors: &mut ErrorList, path: &Path, container: &Map) {
     let rules = container.list("restartPolicyRules");
@@ -346,7 +353,7 @@ fn check_restart(errors: &mut ErrorList, path: &Path, container: &Map) {
         None => {
             errors.push(FieldError::required(
                 &path.child("restartPolicy"),
-                "must specify restartPolicy when restart rules are used",
+                RULES_NEED_POLICY,
             ));
         }
         Some(policy) if !RESTART_POLICIES.contains(&policy) => {

@@ -1,6 +1,9 @@
 //! Names of container images, as far as pull policies depend on them (the grammar of
 //! `distribution/reference`).
 
+/// The longest name of a repository with its host, in bytes.
+const NAME_MAX: usize = 255;
+
 /// Reports whether an image reference means the tag `latest`: named so, or by neither tag nor
 /// digest. References that are not well formed do not.
 pub fn is_latest(image: &str) -> bool {
@@ -59,9 +62,6 @@ fn is_digest(digest: &str) -> bool {
 }
 
 fn is_name(name: &str) -> bool {
-    if name.is_empty() || name.len() > 255 {
-        return false;
-    }
     let (host, path) = match name.split_once('/') {
         Some((first, rest))
             if first.contains(['.', ':'])
@@ -72,7 +72,15 @@ fn is_name(name: &str) -> bool {
         }
         _ => (None, name),
     };
-    host.is_none_or(is_host) && path.split('/').all(is_path_component)
+    // Names without a host are of Docker's registry, and those of one word in its library.
+    let implied = match (host, path.contains('/')) {
+        (Some(_), _) => 0,
+        (None, true) => "docker.io/".len(),
+        (None, false) => "docker.io/library/".len(),
+    };
+    name.len() + implied <= NAME_MAX
+        && host.is_none_or(is_host)
+        && path.split('/').all(is_path_component)
 }
 
 fn is_host(host: &str) -> bool {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::paths::check_descending;
 use super::scope::PodScope;
+use super::validation_options::PodValidationOptions;
 use super::windows::check_windows_options;
 use crate::builtin::internal_types;
 use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
@@ -86,7 +87,13 @@ pub fn check_container_security(
 }
 
 /// Checks the security context of a pod; `spec` says which namespaces of the host it shares.
-pub fn check_pod_security(errors: &mut ErrorList, path: &Path, context: &Map, spec: &Map) {
+pub fn check_pod_security(
+    errors: &mut ErrorList,
+    path: &Path,
+    context: &Map,
+    spec: &Map,
+    options: &PodValidationOptions,
+) {
     if context.is_empty() {
         return;
     }
@@ -149,7 +156,11 @@ pub fn check_pod_security(errors: &mut ErrorList, path: &Path, context: &Map, sp
         path,
         context,
         "seLinuxChangePolicy",
-        &["MountOption", "Recursive"],
+        if options.allow_selinux_mount {
+            &["MountOption", "Recursive"]
+        } else {
+            &["Recursive"]
+        },
     );
 }
 

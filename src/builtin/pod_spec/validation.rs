@@ -82,7 +82,13 @@ pub fn check_spec(
         spec.map("nodeSelector"),
     );
     if let Some(context) = spec.map("securityContext") {
-        check_pod_security(errors, &path.child("securityContext"), context, spec);
+        check_pod_security(
+            errors,
+            &path.child("securityContext"),
+            context,
+            spec,
+            options,
+        );
     }
     check_process_namespace(errors, path, spec);
     if let Some(affinity) = spec.map("affinity") {

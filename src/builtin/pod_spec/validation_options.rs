@@ -34,6 +34,8 @@ pub struct PodValidationOptions {
     pub allow_indivisible_huge_pages: bool,
     /// The cost of a deletion may be no number.
     pub allow_invalid_deletion_cost: bool,
+    /// SELinux labels may be applied with mount options (gate SELinuxMount, off in v1.36).
+    pub allow_selinux_mount: bool,
     /// The pod is an object of its own, not a template.
     pub is_pod: bool,
     /// Containers may be privileged (`--allow-privileged`).
@@ -86,6 +88,9 @@ impl PodValidationOptions {
             ),
             allow_indivisible_huge_pages: has_indivisible_huge_pages(spec),
             allow_invalid_deletion_cost: cost.is_some_and(|cost| !is_deletion_cost(cost)),
+            allow_selinux_mount: spec
+                .map("securityContext")
+                .is_some_and(|context| context.field("seLinuxChangePolicy").is_some()),
             is_pod: false,
             allow_privileged: false,
         }

@@ -9,8 +9,9 @@ use super::volume_items::{check_downward_file, check_files, check_mode, required
 use super::volume_sources::{Checked, check_storage};
 use crate::builtin::claim_spec::validate_claim_spec;
 use crate::builtin::quantities::quantity;
+use crate::builtin::template_meta::check_template_meta;
 use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
-use crate::registry::validation::{Fields, invalid_each, validate_annotations, validate_labels};
+use crate::registry::validation::{Fields, invalid_each};
 
 /// The kinds of volumes in the order of the checks, with the name that an error gives a second one.
 const KINDS: [(&str, &str); 30] = [
@@ -229,27 +230,7 @@ fn check_ephemeral(
     match source.map("volumeClaimTemplate") {
         None => errors.push(FieldError::required(&path, "")),
         Some(template) => {
-            let metadata = template.map("metadata");
-            let meta_path = path.child("metadata");
-            validate_annotations(
-                errors,
-                &meta_path.child("annotations"),
-                metadata.and_then(|metadata| metadata.map("annotations")),
-            );
-            validate_labels(
-                errors,
-                &meta_path.child("labels"),
-                metadata.and_then(|metadata| metadata.map("labels")),
-            );
-            for (key, value) in metadata.into_iter().flatten() {
-                let set = !value.is_null() && value.as_str() != Some("");
-                if set && !matches!(key.as_str(), "annotations" | "labels") {
-                    errors.push(FieldError::forbidden(
-                        &meta_path.child(key),
-                        "cannot be set",
-                    ));
-                }
-            }
+            check_template_meta(errors, &path.child("metadata"), template.map("metadata"));
             let empty = Map::new();
             validate_claim_spec(
                 errors,

@@ -7,12 +7,14 @@ use crate::meta::{ErrorList, FieldError, Object, Path, Value, json};
 use crate::registry::validation::{
     Fields, SelectorOptions, not_negative, one_of, validate_conditions, validate_label_selector,
 };
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `poddisruptionbudgets`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "poddisruptionbudgets",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::None,
+        status_meta_checks: MetaChecks::None,
         any_finalizer: true,
         unconditional_update: false,
         ..WORKLOAD

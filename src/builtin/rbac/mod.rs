@@ -9,12 +9,13 @@ use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, requirement_has_invalid_value, validate_label_selector,
 };
-use crate::registry::{Context, NameRule, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, NameRule, Strategy, Subresource};
 
 /// RBAC: any name that fits into a URL, and PUT creates.
 const RBAC: ResourceTraits = ResourceTraits {
     name: NameRule::PathSegment,
     create_on_update: true,
+    meta_checks: MetaChecks::Everything,
     ..DEFAULT
 };
 
@@ -160,12 +161,16 @@ fn validate_cluster_role(role: &Object, options: SelectorOptions) -> ErrorList {
         ));
     }
     for (index, selector) in selectors.iter().enumerate() {
-        validate_label_selector(
-            &mut errors,
-            &path.index(index),
-            selector.as_object(),
-            options,
-        );
+        let path = path.index(index);
+        validate_label_selector(&mut errors, &path, selector.as_object(), options);
+        // A selector cannot be made of what is invalid, whatever `options` let pass.
+        let mut strict = ErrorList::new();
+        let none = SelectorOptions::default();
+        validate_label_selector(&mut strict, &path, selector.as_object(), none);
+        if !strict.is_empty() {
+            let detail = "invalid label selector.";
+            errors.push(FieldError::invalid(&path, Value::Null, detail));
+        }
     }
     errors
 }

@@ -5,12 +5,14 @@ use crate::builtin::columns::NAME_AND_AGE;
 use crate::builtin::compute_resources::is_extended;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Object, Path};
-use crate::registry::{Context, Strategy};
+use crate::registry::validation::Fields;
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `deviceclasses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "deviceclasses",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         generation: true,
         returns_deleted: true,
         ..DEFAULT
@@ -31,12 +33,14 @@ impl Strategy for DeviceClassStrategy {
             object.array_at("/spec/selectors"),
         );
         let configs = object.array_at("/spec/config");
-        check_size(&mut errors, &path.child("config"), configs, CONFIGS_MAX);
-        for (index, config) in configs.iter().enumerate() {
+        let fits = check_size(&mut errors, &path.child("config"), configs, CONFIGS_MAX);
+        for (index, config) in configs.iter().enumerate().filter(|_| fits) {
             check_opaque(&mut errors, &path.child("config").index(index), config);
         }
-        let name = object.str_at("/spec/extendedResourceName");
-        if !name.is_empty() && !is_extended(name) {
+        let name = object
+            .map("spec")
+            .and_then(|spec| spec.opt_str("extendedResourceName"));
+        if let Some(name) = name.filter(|name| !is_extended(name)) {
             errors.push(FieldError::invalid(
                 &path.child("extendedResourceName"),
                 name,

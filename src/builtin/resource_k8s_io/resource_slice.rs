@@ -1,13 +1,16 @@
 //! ResourceSlices: the devices that a driver has to offer.
 
-use super::device_rules::{check_label, check_size, check_unique};
+use std::collections::BTreeMap;
+
+use super::device::{check_counters, check_device, drop_gated_fields};
+use super::device_rules::{check_size, check_unique};
 use super::resource_claim::check_pool;
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text};
 use crate::builtin::defaulting::{fill, parts};
 use crate::builtin::pod_spec::affinity::check_node_selector;
 use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names, time};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, go, names, time};
 use crate::registry::validation::{Fields, immutable, immutable_text, invalid_each};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -37,7 +40,7 @@ pub struct ResourceSliceStrategy;
 
 impl Strategy for ResourceSliceStrategy {
     fn prepare_for_create(&self, ctx: &Context, object: &mut Object) {
-        date_taints(ctx, object);
+        prepare(ctx, object, None);
     }
 
     fn prepare_for_update(
@@ -45,9 +48,20 @@ impl Strategy for ResourceSliceStrategy {
         ctx: &Context,
         _sub: Subresource,
         object: &mut Object,
-        _old: &Object,
+        old: &Object,
     ) {
-        date_taints(ctx, object);
+        prepare(ctx, object, old.map("spec"));
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        let driver = object.str_at("/spec/driver");
+        if driver == driver.to_lowercase() {
+            return Vec::new();
+        }
+        let quoted = go::quote(driver);
+        vec![format!(
+            "spec.driver: driver names should be lowercase; {quoted} contains uppercase characters"
+        )]
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
@@ -65,11 +79,12 @@ impl Strategy for ResourceSliceStrategy {
     }
 }
 
-/// Dates the taints that came without.
-fn date_taints(ctx: &Context, object: &mut Object) {
+/// Drops what belongs to gates that are off, and dates the taints that came without a time.
+fn prepare(ctx: &Context, object: &mut Object, old: Option<&Map>) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
+    drop_gated_fields(spec, old);
     for device in parts(spec, "devices") {
         for taint in parts(device, "taints") {
             fill(taint, "timeAdded", time::format(ctx.now.as_second()));
@@ -132,22 +147,15 @@ fn check(object: &Object, old: Option<&Object>) -> ErrorList {
             "only one of `sharedCounters` or `devices` is allowed",
         ));
     }
-    check_devices(&mut errors, &path.child("devices"), spec.list("devices"));
+    check_devices(&mut errors, &path.child("devices"), spec, old);
     let sets = spec.list("sharedCounters");
     let path = path.child("sharedCounters");
-    check_size(&mut errors, &path, sets, COUNTER_SETS_MAX);
-    for (index, set) in sets.iter().enumerate() {
-        let path = path.index(index);
-        if set.str("name").is_empty() {
-            errors.push(FieldError::required(&path.child("name"), ""));
-        } else {
-            check_label(&mut errors, &path.child("name"), set.str("name"));
+    if check_size(&mut errors, &path, sets, COUNTER_SETS_MAX) {
+        for (index, set) in sets.iter().enumerate() {
+            check_counters(&mut errors, &path.index(index), set, "name");
         }
-        if set.map("counters").is_none_or(Map::is_empty) {
-            errors.push(FieldError::required(&path.child("counters"), ""));
-        }
+        check_unique(&mut errors, &path, sets.iter().map(|set| set.str("name")));
     }
-    check_unique(&mut errors, &path, sets.iter().map(|set| set.str("name")));
     errors
 }
 
@@ -215,28 +223,32 @@ fn check_place(errors: &mut ErrorList, path: &Path, spec: &Map) {
     }
 }
 
-fn check_devices(errors: &mut ErrorList, path: &Path, devices: &[Value]) {
+fn check_devices(errors: &mut ErrorList, path: &Path, spec: &Map, old: Option<&Object>) {
+    let devices = spec.list("devices");
     let advanced = |device: &Value| {
         !device.list("taints").is_empty() || !device.list("consumesCounters").is_empty()
     };
-    check_size(
-        errors,
-        path,
-        devices,
-        if devices.iter().any(advanced) {
-            ADVANCED_DEVICES_MAX
-        } else {
-            DEVICES_MAX
-        },
-    );
-    for (index, device) in devices.iter().enumerate() {
-        check_label(errors, &path.index(index).child("name"), device.str("name"));
+    let max = if devices.iter().any(advanced) {
+        ADVANCED_DEVICES_MAX
+    } else {
+        DEVICES_MAX
+    };
+    if !check_size(errors, path, devices, max) {
+        return;
     }
-    check_unique(
-        errors,
-        path,
-        devices.iter().map(|device| device.str("name")),
-    );
+    let before: BTreeMap<&str, &Value> = old
+        .map_or(&[][..], |old| old.array_at("/spec/devices"))
+        .iter()
+        .rev()
+        .map(|device| (device.str("name"), device))
+        .collect();
+    let chosen = spec.flag("perDeviceNodeSelection");
+    for (index, device) in devices.iter().enumerate() {
+        let old = before.get(device.str("name")).copied();
+        check_device(errors, &path.index(index), device, old, chosen);
+    }
+    let names = devices.iter().map(|device| device.str("name"));
+    check_unique(errors, path, names);
 }
 
 pub static PRINTER: ColumnPrinter = ColumnPrinter {

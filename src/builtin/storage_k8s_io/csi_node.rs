@@ -7,12 +7,13 @@ use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, not_negative, same};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `csinodes`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "csinodes",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::State,
         unconditional_update: false,
         returns_deleted: true,
         ..DEFAULT

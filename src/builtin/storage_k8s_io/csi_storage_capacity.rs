@@ -1,6 +1,7 @@
 //! CSIStorageCapacities: how much a class of storage has left in a part of the cluster.
 
 use crate::builtin::columns::DefaultPrinter;
+use crate::builtin::node_labels::{selector_warnings, term_warnings};
 use crate::builtin::quantities::quantity;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Object, Path, names};
@@ -8,12 +9,13 @@ use crate::registry::validation::{
     Fields, IMMUTABLE, NOT_NEGATIVE, SelectorOptions, immutable_text, invalid_each, same,
     validate_label_selector,
 };
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `csistoragecapacities`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "csistoragecapacities",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         unconditional_update: false,
         ..DEFAULT
     },
@@ -24,6 +26,17 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
 pub struct CsiStorageCapacityStrategy;
 
 impl Strategy for CsiStorageCapacityStrategy {
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        let (path, mut warnings) = (Path::new("nodeTopology"), Vec::new());
+        if let Some(topology) = object.map("nodeTopology") {
+            term_warnings(&mut warnings, &path, topology, false);
+            let labels = path.child("matchLabels");
+            let path = |label: &str| labels.child(label).to_string();
+            warnings.extend(selector_warnings(topology.map("matchLabels"), path));
+        }
+        warnings
+    }
+
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         check(object, SelectorOptions::default())
     }

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text, with_default};
 use crate::builtin::defaulting::fill;
+use crate::builtin::node_labels::deprecation;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, immutable, immutable_text, invalid_each, one_of};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `storageclasses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "storageclasses",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         returns_deleted: true,
         ..DEFAULT
     },
@@ -65,6 +67,22 @@ impl Strategy for StorageClassStrategy {
             object.list("allowedTopologies"),
         );
         errors
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (index, topology) in object.list("allowedTopologies").iter().enumerate() {
+            let path = Path::new("allowedTopologies")
+                .index(index)
+                .child("matchLabelExpressions");
+            let expressions = topology.list("matchLabelExpressions");
+            for (index, expression) in expressions.iter().enumerate() {
+                if let Some(text) = deprecation(expression.str("key")) {
+                    warnings.push(format!("{}: {text}", path.index(index).child("key")));
+                }
+            }
+        }
+        warnings
     }
 
     fn validate_update(

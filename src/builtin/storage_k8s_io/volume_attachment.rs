@@ -4,6 +4,7 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME, boolean, make, text};
 use crate::builtin::internal_types;
 use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, STATUS_ALONE};
+use crate::builtin::volume_spec::check_volume_spec;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, same};
 use crate::registry::{Context, Strategy, Subresource};
@@ -24,7 +25,6 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
 const METADATA_MAX: usize = 256 * 1024;
 const MESSAGE_MAX: usize = 1024;
 const ONE_OF_BOTH: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
-const NOT_INLINE: &str = "may not be specified in the context of inline volumes";
 
 pub struct VolumeAttachmentStrategy;
 
@@ -100,32 +100,9 @@ fn check_source(errors: &mut ErrorList, path: &Path, source: &Map) {
             ));
         }
         (None, Some(_)) => {}
-        (Some(inline), None) => check_inline(errors, &path.child("inlineVolumeSpec"), inline),
-    }
-}
-
-/// A volume without an object of its own: what only objects have is out of place.
-fn check_inline(errors: &mut ErrorList, path: &Path, spec: &Map) {
-    for key in ["claimRef", "capacity"] {
-        if spec
-            .map(key)
-            .is_some_and(|map| key == "claimRef" || !map.is_empty())
-        {
-            errors.push(FieldError::forbidden(&path.child(key), NOT_INLINE));
-        }
-    }
-    if spec.map("csi").is_none() {
-        errors.push(FieldError::required(
-            &path.child("csi"),
-            "has to be specified in the context of inline volumes",
-        ));
-    }
-    if spec.list("accessModes").is_empty() {
-        errors.push(FieldError::required(&path.child("accessModes"), ""));
-    }
-    for key in ["persistentVolumeReclaimPolicy", "storageClassName"] {
-        if !spec.str(key).is_empty() {
-            errors.push(FieldError::forbidden(&path.child(key), NOT_INLINE));
+        (Some(inline), None) => {
+            let path = path.child("inlineVolumeSpec");
+            check_volume_spec(errors, &path, inline, "", true);
         }
     }
 }

@@ -5,12 +5,13 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Object, Path};
 use crate::registry::validation::{Fields, same};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `volumeattributesclasses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "volumeattributesclasses",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         returns_deleted: true,
         ..DEFAULT
     },

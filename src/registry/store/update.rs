@@ -432,8 +432,8 @@ impl Store {
         if object.deletion_grace_period_seconds().is_none() {
             copy_meta(object, old, "deletionGracePeriodSeconds");
         }
-        let again = sub == Subresource::Main && strategy.revalidates_meta();
-        self.meta_rules().validate_update(object, old, again)
+        let checks = strategy.meta_checks(sub);
+        self.meta_rules().validate_update(object, old, checks)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use super::{Fields, IMMUTABLE, invalid_each, not_negative, same};
 use crate::meta::names::{self, Problems};
 use crate::meta::{ErrorList, FieldError, Gvk, Map, Object, Path, Value};
-use crate::registry::{NameRule, Strategy};
+use crate::registry::{MetaChecks, NameRule, Strategy};
 
 /// Keys and values of all annotations of an object together, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
@@ -65,14 +65,6 @@ pub fn validate_object_meta(object: &Object, namespaced: bool, rule: NameRule) -
     errors
 }
 
-/// Checks what of the metadata changed. The errors come before those of the rest of the object, in
-/// one list.
-pub fn validate_object_meta_update(new: &Object, old: &Object) -> ErrorList {
-    let mut errors = generic_meta_update(new, old);
-    kube_finalizers(new, &mut errors);
-    errors
-}
-
 /// The rules for the metadata of a resource's objects.
 #[derive(Clone, Copy)]
 pub struct MetaRules<'a> {
@@ -94,9 +86,9 @@ impl MetaRules<'_> {
     }
 
     /// Everything that an update finds wrong with the metadata. Upstream checks metadata up to four
-    /// times: each mistake is one cause for each time. `revalidates` says that the kind's own
-    /// update check repeats the check of a new object.
-    pub fn validate_update(&self, new: &Object, old: &Object, revalidates: bool) -> ErrorList {
+    /// times: each mistake is one cause for each time. `checks` says what the kind's own check of
+    /// an update looks at.
+    pub fn validate_update(&self, new: &Object, old: &Object, checks: MetaChecks) -> ErrorList {
         let mut errors = validate_generic_meta(
             new,
             self.namespaced,
@@ -105,16 +97,19 @@ impl MetaRules<'_> {
         );
         let generic_update = generic_meta_update(new, old);
         let mut finalizers = ErrorList::new();
-        if !self.strategy.takes_any_finalizer() {
+        let changes = matches!(checks, MetaChecks::Changes | MetaChecks::Everything);
+        if !self.strategy.takes_any_finalizer() && changes {
             kube_finalizers(new, &mut finalizers);
         }
         if errors.is_empty() && generic_update.is_empty() && finalizers.is_empty() {
             return errors;
         }
         errors.extend(generic_update.clone());
-        errors.extend(generic_update);
-        errors.extend(finalizers);
-        if revalidates {
+        if changes {
+            errors.extend(generic_update);
+            errors.extend(finalizers);
+        }
+        if matches!(checks, MetaChecks::State | MetaChecks::Everything) {
             errors.extend(self.validate(new));
         }
         errors
@@ -516,17 +511,25 @@ mod tests {
             namespaced: true,
             strategy: &crate::builtin::DefaultStrategy,
         };
-        assert_eq!(lines(rules.validate_update(&new, &old, true)), [want, want]);
+        assert_eq!(
+            lines(rules.validate_update(&new, &old, MetaChecks::Everything)),
+            [want, want]
+        );
         let mut new = old.clone();
         new.set_meta_str("uid", "2");
         let want = r#"metadata.uid: Invalid value: "2": field is immutable"#;
         assert_eq!(
-            lines(rules.validate_update(&new, &old, false)),
+            lines(rules.validate_update(&new, &old, MetaChecks::Changes)),
             [want, want]
         );
         new = old.clone();
         new.metadata_mut()
             .insert("annotations", json!({"k": "x".repeat(ANNOTATIONS_MAX)}));
-        assert_eq!(rules.validate_update(&new, &old, true).len(), 4);
+        assert_eq!(
+            rules
+                .validate_update(&new, &old, MetaChecks::Everything)
+                .len(),
+            4
+        );
     }
 }

@@ -15,7 +15,7 @@ pub use checks::{invalid_unshown, one_of, required_one_of, required_segment, val
 pub use fields::Fields;
 pub use meta::{
     MetaRules, name_problems, validate_annotations, validate_generic_meta, validate_labels,
-    validate_object_meta, validate_object_meta_update,
+    validate_object_meta,
 };
 pub use selectors::{
     SelectorOptions, label_selector_matches, requirement_has_invalid_value, validate_label_selector,
@@ -73,7 +73,8 @@ pub fn immutable_text(errors: &mut ErrorList, path: &Path, new: &str, old: &str)
 }
 
 /// Reports whether two values mean the same, as upstream's `equality.Semantic.DeepEqual` sees it:
-/// an absent one equals an empty list or map, at every depth.
+/// an absent one equals an empty list, at every depth. An empty struct that is there is one that was
+/// asked for; empty maps are left out of complete objects.
 pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     match (a, b) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
@@ -84,6 +85,8 @@ pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(Some(a), Some(b)))
         }
+        (Some(Value::Null), Some(Value::Object(map)))
+        | (Some(Value::Object(map)), Some(Value::Null)) => map.is_empty(),
         (Some(a), Some(b)) => a == b || (is_empty(a) && is_empty(b)),
         (Some(one), None) | (None, Some(one)) => is_empty(one),
         (None, None) => true,
@@ -94,7 +97,6 @@ fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(list) => list.is_empty(),
-        Value::Object(map) => map.values().all(is_empty),
         _ => false,
     }
 }
@@ -124,7 +126,9 @@ mod tests {
     fn absent_and_empty_are_the_same() {
         let cases = [
             (json!({"a": []}), json!({}), true),
-            (json!({"a": {"b": {}}}), json!({"a": null}), true),
+            (json!({"a": {}}), json!({"a": null}), true),
+            (json!({"a": {}}), json!({}), false),
+            (json!({"a": {"b": {}}}), json!({"a": {}}), false),
             (json!({"a": 0}), json!({}), false),
             (json!({"a": ["x"]}), json!({"a": ["x"]}), true),
             (json!({"a": ["x"]}), json!({"a": ["y"]}), false),

@@ -180,7 +180,7 @@ impl Conversion for AutoscalerConversion {
             .iter()
             .map(|one| metric_to_v2(one, false))
             .collect();
-        let current: Vec<Value> = listed(carried(CURRENT_METRICS))
+        let mut current: Vec<Value> = listed(carried(CURRENT_METRICS))
             .iter()
             .map(|one| metric_to_v2(one, true))
             .collect();
@@ -191,7 +191,7 @@ impl Conversion for AutoscalerConversion {
             listed(carried(CONDITIONS)),
         );
         let target = take(object, "spec", "targetCPUUtilizationPercentage");
-        take(object, "status", "currentCPUUtilizationPercentage");
+        let utilization = take(object, "status", "currentCPUUtilizationPercentage");
         if target.is_some() || metrics.is_empty() {
             metrics.push(cpu_metric(
                 target.unwrap_or_else(|| DEFAULT_CPU_UTILIZATION.into()),
@@ -204,6 +204,10 @@ impl Conversion for AutoscalerConversion {
             behavior.filter(|behavior| behavior.as_object().is_some_and(|all| !all.is_empty()))
         {
             object.section_mut("spec").insert("behavior", behavior);
+        }
+        if let (true, Some(percent)) = (current.is_empty(), utilization) {
+            let used = json!({"averageUtilization": percent});
+            current.push(json!({"type": "Resource", "resource": {"name": "cpu", "current": used}}));
         }
         if !current.is_empty() {
             object

@@ -23,7 +23,7 @@ use crate::registry::validation::{
     Fields, IMMUTABLE, SelectorOptions, immutable, label_selector_matches,
     requirement_has_invalid_value, same, validate_label_selector,
 };
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 use policies::{failure_policy_shown, success_policy_shown};
 use spec::{check_job_spec, spec_warnings};
 use status::{check_status_update, is_true};
@@ -32,6 +32,7 @@ use status::{check_status_update, is_true};
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "jobs",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         pod_spec: Some("/spec/template/spec"),
         orphans: true,
         selectable: &["status.successful"],
@@ -269,10 +270,18 @@ fn check_generated_selector(errors: &mut ErrorList, object: &Object, old: Option
     if is_usable(selector) && !label_selector_matches(Some(selector), Some(&made)) {
         errors.push(FieldError::invalid(
             &Path::new("spec").child("selector"),
-            selector.clone(),
+            selector_shown(selector),
             "`selector` not auto-generated",
         ));
     }
+}
+
+/// A selector with its members in the order of their type.
+fn selector_shown(selector: &Map) -> Map {
+    ["matchLabels", "matchExpressions"]
+        .into_iter()
+        .filter_map(|key| Some((key.to_owned(), selector.get(key)?.clone())))
+        .collect()
 }
 
 fn is_usable(selector: &Map) -> bool {

@@ -13,12 +13,14 @@ use crate::builtin::pod_spec::projected::check_signer_name;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, time};
 use crate::registry::validation::{Fields, one_of};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `certificatesigningrequests`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "certificatesigningrequests",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
+        status_meta_checks: MetaChecks::Everything,
         selectable: &["spec.signerName"],
         status_resets: &["/spec", "/status/conditions"],
         ..WITH_STATUS

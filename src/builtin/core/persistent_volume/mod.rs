@@ -3,24 +3,22 @@
 pub mod columns;
 
 use super::persistent_volume_claim::{BETA_CLASS, BETA_CLASS_TEXT};
-use crate::builtin::claim_spec::{VOLUME_MODES, check_access_modes};
-use crate::builtin::compute_resources::check_positive;
 use crate::builtin::defaulting::{fill, fill_text, part, part_or_new};
 use crate::builtin::internal_types;
 use crate::builtin::node_labels::term_warnings;
-use crate::builtin::pod_spec::affinity::check_node_selector;
 use crate::builtin::pod_spec::volume_defaults::default_storage;
-use crate::builtin::pod_spec::volume_sources::{Checked, check_storage};
-use crate::builtin::quantities::{quantity, round_amounts};
+use crate::builtin::quantities::round_amounts;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
-use crate::registry::validation::{Fields, immutable, invalid_each, same};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::builtin::volume_spec::{KINDS, check_volume_spec};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json};
+use crate::registry::validation::{Fields, immutable, same};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `persistentvolumes`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "persistentvolumes",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         returns_deleted: true,
         ..WITH_STATUS
     },
@@ -63,32 +61,6 @@ const DEPRECATED: [(&str, &str, &str); 6] = [
         "rbd",
         "deprecated in v1.28, non-functional in v1.31+",
     ),
-];
-const RECLAIM_POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
-/// The kinds of volumes in the order of the checks, with the name that an error gives a second one.
-const KINDS: [(&str, &str); 22] = [
-    ("hostPath", "hostPath"),
-    ("gcePersistentDisk", "gcePersistentDisk"),
-    ("awsElasticBlockStore", "awsElasticBlockStore"),
-    ("glusterfs", "glusterfs"),
-    ("flocker", "flocker"),
-    ("nfs", "nfs"),
-    ("rbd", "rbd"),
-    ("quobyte", "quobyte"),
-    ("cephfs", "cephFS"),
-    ("iscsi", "iscsi"),
-    ("cinder", "cinder"),
-    ("fc", "fc"),
-    ("flexVolume", "flexVolume"),
-    ("azureFile", "azureFile"),
-    ("vsphereVolume", "vsphereVolume"),
-    ("photonPersistentDisk", "photonPersistentDisk"),
-    ("portworxVolume", "portworxVolume"),
-    ("azureDisk", "azureDisk"),
-    ("scaleIO", "scaleIO"),
-    ("local", "local"),
-    ("storageos", "storageos"),
-    ("csi", "csi"),
 ];
 /// The kinds that take mount options.
 const MOUNTABLE: [&str; 13] = [
@@ -234,136 +206,7 @@ fn seconds(ctx: &Context) -> String {
 fn check_spec(errors: &mut ErrorList, object: &Object) {
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
-    let path = Path::new("spec");
-    if spec.list("accessModes").is_empty() {
-        errors.push(FieldError::required(&path.child("accessModes"), ""));
-    }
-    check_access_modes(errors, &path.child("accessModes"), spec.list("accessModes"));
-    check_capacity(
-        errors,
-        &path.child("capacity"),
-        spec.map("capacity").unwrap_or(&empty),
-    );
-    let policy = spec.str("persistentVolumeReclaimPolicy");
-    if !policy.is_empty() && !RECLAIM_POLICIES.contains(&policy) {
-        errors.push(FieldError::not_supported(
-            &path.child("persistentVolumeReclaimPolicy"),
-            policy,
-            &RECLAIM_POLICIES,
-        ));
-    }
-    let affinity = spec.map("nodeAffinity");
-    if let Some(affinity) = affinity {
-        let path = path.child("nodeAffinity").child("required");
-        match affinity.map("required") {
-            Some(selector) => check_node_selector(errors, &path, selector, false),
-            None => errors.push(FieldError::required(
-                &path,
-                "must specify required node constraints",
-            )),
-        }
-    }
-    check_source(errors, &path, spec, object.name(), affinity.is_some());
-    let root = spec.map("hostPath").is_some_and(|source| {
-        let path = source.str("path");
-        path.starts_with('/') && path.split('/').all(|step| step.is_empty() || step == ".")
-    });
-    if root && policy == "Recycle" {
-        let detail = "may not be 'recycle' for a hostPath mount of '/'";
-        errors.push(FieldError::forbidden(
-            &path.child("persistentVolumeReclaimPolicy"),
-            detail,
-        ));
-    }
-    let class = spec.str("storageClassName");
-    if !class.is_empty() {
-        invalid_each(
-            errors,
-            &path.child("storageClassName"),
-            class,
-            names::dns1123_subdomain(class),
-        );
-    }
-    if let Some(mode) = spec
-        .opt_str("volumeMode")
-        .filter(|mode| !VOLUME_MODES.contains(mode))
-    {
-        errors.push(FieldError::not_supported(
-            &path.child("volumeMode"),
-            mode,
-            &VOLUME_MODES,
-        ));
-    }
-    if let Some(class) = spec.opt_str("volumeAttributesClassName") {
-        let class_path = path.child("volumeAttributesClassName");
-        if class.is_empty() {
-            errors.push(FieldError::required(
-                &class_path,
-                "an empty string is disallowed",
-            ));
-        } else {
-            invalid_each(errors, &class_path, class, names::dns1123_subdomain(class));
-        }
-        if spec.map("csi").is_none() {
-            errors.push(FieldError::required(
-                &path.child("csi"),
-                "has to be specified when using volumeAttributesClassName",
-            ));
-        }
-    }
-}
-
-fn check_capacity(errors: &mut ErrorList, path: &Path, capacity: &Map) {
-    if capacity.is_empty() {
-        errors.push(FieldError::required(path, ""));
-    }
-    if !capacity.contains_key("storage") || capacity.len() > 1 {
-        let shown = if capacity.is_empty() {
-            Value::Null
-        } else {
-            Value::Object(capacity.clone())
-        };
-        errors.push(FieldError::not_supported(path, shown, &["storage"]));
-    }
-    for (name, amount) in capacity {
-        let path = path.key(name);
-        let number = quantity(amount);
-        if number.sign() < 0 {
-            errors.push(FieldError::invalid(
-                &path,
-                number.value(),
-                "must be a valid resource quantity",
-            ));
-        }
-        check_positive(errors, &path, amount);
-    }
-}
-
-fn check_source(errors: &mut ErrorList, path: &Path, spec: &Map, name: &str, has_affinity: bool) {
-    let mut found = false;
-    for (kind, named) in KINDS {
-        let Some(source) = spec.map(kind) else {
-            continue;
-        };
-        if found && kind != "flexVolume" {
-            errors.push(FieldError::forbidden(
-                &path.child(named),
-                "may not specify more than 1 volume type",
-            ));
-            continue;
-        }
-        found = true;
-        check_storage(errors, path, kind, source, Checked::Persistent { name });
-        if kind == "local" && !has_affinity {
-            errors.push(FieldError::required(
-                &path.child("nodeAffinity"),
-                "Local volume requires node affinity",
-            ));
-        }
-    }
-    if !found {
-        errors.push(FieldError::required(path, "must specify a volume type"));
-    }
+    check_volume_spec(errors, &Path::new("spec"), spec, object.name(), false);
 }
 
 /// Mount options, once an annotation and still one inside upstream, go with some kinds only.

@@ -18,7 +18,7 @@ use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names, time};
 use crate::registry::strategy::text_or;
 use crate::registry::validation::Fields;
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 use update::check_pod;
 
 const POD_FIELDS: &[&str] = &[
@@ -39,6 +39,7 @@ pub use status::set_condition;
 pub static ENTRY: ResourceEntry = ResourceEntry {
     resource: "pods",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         pod_spec: Some("/spec"),
         returns_deleted: true,
         selectable: POD_FIELDS,

@@ -111,6 +111,14 @@ pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
         );
     }
     check_claims(errors, &path.child("resourceClaimStatuses"), status, object);
+    if let Some(claim) = status.map("extendedResourceClaimStatus") {
+        check_extended_claim(
+            errors,
+            &path.child("extendedResourceClaimStatus"),
+            claim,
+            object,
+        );
+    }
     check_addresses(errors, &path, status, old_status);
     let windows = object.str_at("/spec/os/name") == "windows";
     for key in CONTAINER_STATUSES {
@@ -128,6 +136,54 @@ pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
                 check_linux_user(errors, &path, user);
             }
         }
+    }
+}
+
+/// Checks the claim that was made for the extended resources of a pod.
+fn check_extended_claim(errors: &mut ErrorList, path: &Path, claim: &Map, object: &Object) {
+    let containers = ["/spec/initContainers", "/spec/containers"]
+        .into_iter()
+        .flat_map(|path| object.array_at(path));
+    let containers: HashMap<&str, &Value> = containers.map(|one| (one.str("name"), one)).collect();
+    let (mappings, mappings_path) = (claim.list("requestMappings"), path.child("requestMappings"));
+    if mappings.is_empty() {
+        let detail = "at least one request mapping is required";
+        errors.push(FieldError::required(&mappings_path, detail));
+    }
+    let mut seen = HashSet::new();
+    for (index, mapping) in mappings.iter().enumerate() {
+        let path_of = |key: &str| mappings_path.index(index).child(key);
+        let keys = ["containerName", "resourceName", "requestName"];
+        let id @ [container, resource, request] = keys.map(|key| mapping.str(key));
+        match containers.get(container).map(|one| one.map("resources")) {
+            None => {
+                let detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
+                errors.push(FieldError::invalid(&path_of(keys[0]), container, detail));
+            }
+            Some(resources) => {
+                let requests = resources.and_then(|resources| resources.map("requests"));
+                if !requests.is_some_and(|requests| requests.contains_key(resource)) {
+                    let detail = "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests";
+                    errors.push(FieldError::invalid(&path_of(keys[1]), resource, detail));
+                }
+            }
+        }
+        let problems = names::dns1123_label(request);
+        invalid_each(errors, &path.child("requestName"), request, problems);
+        if !seen.insert(id) {
+            for (key, value) in keys.into_iter().zip(id) {
+                errors.push(FieldError::duplicate(&path_of(key), value));
+            }
+        }
+    }
+    let (name, path) = (
+        claim.str("resourceClaimName"),
+        path.child("resourceClaimName"),
+    );
+    if name.is_empty() {
+        errors.push(FieldError::required(&path, ""));
+    } else {
+        invalid_each(errors, &path, name, names::dns1123_subdomain(name));
     }
 }
 
@@ -251,6 +307,16 @@ fn check_addresses(errors: &mut ErrorList, path: &Path, status: &Map, old: &Map)
             if !before.contains_key(ip) {
                 invalid_each(errors, &path.index(index), ip, names::legacy_ip(ip));
             }
+        }
+        let bad = addresses
+            .iter()
+            .map(|one| one.str("ip"))
+            .enumerate()
+            .find(|(_, ip)| names::parse_ip_sloppy(ip).is_none());
+        if let (Some((index, ip)), true) = (bad, addresses.len() > 1) {
+            let detail =
+                format!("failed to check for dual stack with error:invalid IP[{index}]: {ip}");
+            errors.push(FieldError::internal(&path, detail));
         }
         let families: Vec<bool> = addresses
             .iter()

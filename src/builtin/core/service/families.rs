@@ -175,7 +175,7 @@ fn shrink(service: &mut Object, old: &Object) -> Result<(), Status> {
     }
     let reduced = |key: &str, now: &[String]| {
         let was = strings(old, key);
-        !now.is_empty() && now.len() < was.len() && now[0] == was[0]
+        !now.is_empty() && now.len() < was.len()
     };
     let mut errors = ErrorList::new();
     if reduced("clusterIPs", &ips) {

@@ -5,7 +5,8 @@ pub mod columns;
 use std::collections::BTreeSet;
 
 use super::device_rules::{
-    CONFIGS_MAX, check_label, check_opaque, check_selectors, check_size, check_unique,
+    CONFIGS_MAX, check_binding, check_json, check_label, check_opaque, check_qualified_name,
+    check_selectors, check_size, check_unique, check_uuid,
 };
 use super::internal_claim;
 use crate::builtin::columns::NAME_AND_AGE;
@@ -13,17 +14,18 @@ use crate::builtin::defaulting::{fill_number, fill_text, part, parts};
 use crate::builtin::pod_spec::affinity::check_node_selector;
 use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits, STATUS_ALONE};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
+use crate::builtin::template_meta::check_template_meta;
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{
-    Fields, IMMUTABLE, invalid_each, one_of, required_one_of, same, validate_annotations,
-    validate_labels,
+    Fields, IMMUTABLE, invalid_each, one_of, required_one_of, same, validate_conditions,
 };
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `resourceclaims`.
 pub static RESOURCE_CLAIMS: ResourceEntry = ResourceEntry {
     resource: "resourceclaims",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         returns_deleted: true,
         ..STATUS_ALONE
     },
@@ -35,6 +37,7 @@ pub static RESOURCE_CLAIMS: ResourceEntry = ResourceEntry {
 pub static RESOURCE_CLAIM_TEMPLATES: ResourceEntry = ResourceEntry {
     resource: "resourceclaimtemplates",
     traits: ResourceTraits {
+        meta_checks: MetaChecks::Everything,
         returns_deleted: true,
         ..DEFAULT
     },
@@ -49,6 +52,11 @@ const ALTERNATIVES_MAX: usize = 8;
 const CONSTRAINTS_MAX: usize = 32;
 const USERS_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
+/// Bounds of what a driver tells of a device: conditions, addresses, and names in bytes.
+const CONDITIONS_MAX: usize = 8;
+const ADDRESSES_MAX: usize = 16;
+const INTERFACE_NAME_MAX: usize = 256;
+const HARDWARE_ADDRESS_MAX: usize = 128;
 /// The longest name of a pool, in bytes.
 const POOL_MAX: usize = 253;
 const ONE_FORM: &str = "exactly one of `exactly` or `firstAvailable` is required";
@@ -119,7 +127,7 @@ impl Strategy for ResourceClaimTemplateStrategy {
         check_template_meta(
             &mut errors,
             &path.child("metadata"),
-            object.at("/spec/metadata"),
+            object.at("/spec/metadata").and_then(Value::as_object),
         );
         check_spec(
             &mut errors,
@@ -131,13 +139,14 @@ impl Strategy for ResourceClaimTemplateStrategy {
 
     fn validate_update(
         &self,
-        _ctx: &Context,
+        ctx: &Context,
         _sub: Subresource,
         object: &Object,
         old: &Object,
     ) -> ErrorList {
+        let mut errors = self.validate(ctx, object);
         if same(object.field("spec"), old.field("spec")) {
-            return ErrorList::new();
+            return errors;
         }
         let mut shown: Map = object
             .at("/spec/metadata")
@@ -149,32 +158,26 @@ impl Strategy for ResourceClaimTemplateStrategy {
             "Spec",
             internal_claim::claim(object.at("/spec/spec").unwrap_or(&Value::Null)),
         );
-        [FieldError::invalid(&Path::new("spec"), shown, IMMUTABLE)].into()
+        errors.push(FieldError::invalid(&Path::new("spec"), shown, IMMUTABLE));
+        errors
     }
 }
 
 /// Forgets what is told of devices that were allocated and no longer are
 /// (`dropDeallocatedStatusDevices`).
 fn drop_deallocated(object: &mut Object, old: &Object) {
-    type Device = [String; 4];
-    let key = |device: &Value| -> Device {
-        ["driver", "pool", "device", "shareID"].map(|key| device.str(key).to_owned())
-    };
-    let allocated = |object: &Object| -> BTreeSet<Device> {
-        object
-            .array_at("/status/allocation/devices/results")
-            .iter()
-            .map(key)
-            .collect()
-    };
-    let gone: BTreeSet<Device> = allocated(old)
-        .difference(&allocated(object))
-        .cloned()
+    let results = "/status/allocation/devices/results";
+    let allocated: BTreeSet<DeviceId> = object.array_at(results).iter().map(device_id).collect();
+    let gone: BTreeSet<DeviceId> = old
+        .array_at(results)
+        .iter()
+        .map(device_id)
+        .filter(|id| !allocated.contains(id))
         .collect();
     let kept: Vec<Value> = object
         .array_at("/status/devices")
         .iter()
-        .filter(|device| !gone.contains(&key(device)))
+        .filter(|device| !gone.contains(&device_id(device)))
         .cloned()
         .collect();
     if kept.len() == object.array_at("/status/devices").len() {
@@ -212,59 +215,39 @@ fn default_request(request: &mut Map) {
     }
 }
 
-/// Metadata for what is made from a template: labels and annotations, and nothing else.
-fn check_template_meta(errors: &mut ErrorList, path: &Path, metadata: Option<&Value>) {
-    let Some(metadata) = metadata.and_then(Value::as_object) else {
-        return;
-    };
-    validate_annotations(
-        errors,
-        &path.child("annotations"),
-        metadata.map("annotations"),
-    );
-    validate_labels(errors, &path.child("labels"), metadata.map("labels"));
-    for (key, value) in metadata {
-        let empty = value.is_null() || value == "" || value.as_array().is_some_and(Vec::is_empty);
-        if !empty && !matches!(key.as_str(), "annotations" | "labels") {
-            errors.push(FieldError::forbidden(&path.child(key), "cannot be set"));
-        }
-    }
-}
-
 fn check_spec(errors: &mut ErrorList, path: &Path, spec: &Value) {
     let path = path.child("devices");
     let none = Value::Null;
     let devices = spec.field("devices").unwrap_or(&none);
     let requests = devices.list("requests");
     let requests_path = path.child("requests");
-    check_size(errors, &requests_path, requests, REQUESTS_MAX);
-    for (index, request) in requests.iter().enumerate() {
-        check_request(errors, &requests_path.index(index), request);
+    if check_size(errors, &requests_path, requests, REQUESTS_MAX) {
+        for (index, request) in requests.iter().enumerate() {
+            check_request(errors, &requests_path.index(index), request);
+        }
+        let names = requests.iter().map(|request| request.str("name"));
+        check_unique(errors, &requests_path, names);
     }
-    check_unique(
-        errors,
-        &requests_path,
-        requests.iter().map(|request| request.str("name")),
-    );
-    let constraints = devices.list("constraints");
-    check_size(
-        errors,
-        &path.child("constraints"),
-        constraints,
-        CONSTRAINTS_MAX,
-    );
-    for (index, constraint) in constraints.iter().enumerate() {
-        check_constraint(
-            errors,
-            &path.child("constraints").index(index),
-            constraint,
-            requests,
-        );
+    let (constraints, constraints_path) = (devices.list("constraints"), path.child("constraints"));
+    if check_size(errors, &constraints_path, constraints, CONSTRAINTS_MAX) {
+        for (index, constraint) in constraints.iter().enumerate() {
+            check_constraint(errors, &constraints_path.index(index), constraint, requests);
+        }
     }
-    let configs = devices.list("config");
-    check_size(errors, &path.child("config"), configs, CONFIGS_MAX);
+    check_configs(
+        errors,
+        &path.child("config"),
+        devices.list("config"),
+        requests,
+    );
+}
+
+fn check_configs(errors: &mut ErrorList, path: &Path, configs: &[Value], requests: &[Value]) {
+    if !check_size(errors, path, configs, CONFIGS_MAX) {
+        return;
+    }
     for (index, config) in configs.iter().enumerate() {
-        let path = path.child("config").index(index);
+        let path = path.index(index);
         check_names(
             errors,
             &path.child("requests"),
@@ -290,7 +273,9 @@ fn check_request(errors: &mut ErrorList, path: &Path, request: &Value) {
         (Some(exactly), true) => check_devices(errors, &path.child("exactly"), exactly),
         (None, false) => {
             let path = path.child("firstAvailable");
-            check_size(errors, &path, alternatives, ALTERNATIVES_MAX);
+            if !check_size(errors, &path, alternatives, ALTERNATIVES_MAX) {
+                return;
+            }
             for (index, alternative) in alternatives.iter().enumerate() {
                 check_label(
                     errors,
@@ -402,18 +387,19 @@ fn check_constraint(errors: &mut ErrorList, path: &Path, constraint: &Value, req
         errors.push(FieldError::required(path, detail));
         return;
     };
-    let name = constraint.str(key);
+    let (name, path) = (constraint.str(key), path.child(key));
+    check_qualified_name(errors, &path, name);
     if !name.contains('/') {
         let detail = "a fully qualified name must be a domain and a name separated by a slash";
-        errors.push(FieldError::invalid(&path.child(key), name, detail));
+        errors.push(FieldError::invalid(&path, name, detail));
     }
 }
 
 /// Names of requests, or of alternatives of one.
 fn check_names(errors: &mut ErrorList, path: &Path, names: &[Value], requests: &[Value]) {
-    check_size(errors, path, names, REQUESTS_MAX);
-    // Nobody needs to know of more than may be there.
-    let names = &names[..names.len().min(REQUESTS_MAX)];
+    if !check_size(errors, path, names, REQUESTS_MAX) {
+        return;
+    }
     for (index, name) in names.iter().enumerate() {
         if errors.is_full() {
             return;
@@ -433,10 +419,12 @@ fn check_names(errors: &mut ErrorList, path: &Path, names: &[Value], requests: &
 }
 
 fn check_name(errors: &mut ErrorList, path: &Path, name: &str, requests: &[Value]) {
-    if name.matches('/').count() <= 1 {
-        for part in name.split('/') {
-            check_label(errors, path, part);
-        }
+    if name.matches('/').count() > 1 {
+        errors.push(FieldError::invalid(path, name, NO_SUCH_REQUEST));
+        return;
+    }
+    for part in name.split('/') {
+        check_label(errors, path, part);
     }
     let known = requests.iter().any(|request| match name.split_once('/') {
         None => request.str("name") == name,
@@ -457,22 +445,10 @@ fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
     let path = Path::new("status");
     let users = object.array_at("/status/reservedFor");
     let users_path = path.child("reservedFor");
-    check_size(errors, &users_path, users, USERS_MAX);
-    for (index, user) in users.iter().enumerate() {
-        for key in ["resource", "name", "uid"] {
-            if user.str(key).is_empty() {
-                errors.push(FieldError::required(
-                    &users_path.index(index).child(key),
-                    "",
-                ));
-            }
-        }
+    if check_size(errors, &users_path, users, USERS_MAX) {
+        check_users(errors, &users_path, users);
     }
-    check_unique(
-        errors,
-        &users_path,
-        users.iter().map(|user| user.str("uid")),
-    );
+    check_allocated_devices(errors, &path.child("devices"), object);
     let given = |object: &Object| {
         object
             .at("/status/allocation")
@@ -510,26 +486,110 @@ fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
     }
 }
 
+fn check_users(errors: &mut ErrorList, path: &Path, users: &[Value]) {
+    for (index, user) in users.iter().enumerate() {
+        for key in ["resource", "name", "uid"] {
+            if user.str(key).is_empty() {
+                errors.push(FieldError::required(&path.index(index).child(key), ""));
+            }
+        }
+    }
+    check_unique(errors, path, users.iter().map(|user| user.str("uid")));
+}
+
+/// The driver, the pool, the name and the share of a device.
+type DeviceId<'a> = [&'a str; 4];
+
+fn device_id(device: &Value) -> DeviceId<'_> {
+    ["driver", "pool", "device", "shareID"].map(|key| device.str(key))
+}
+
+/// Checks what drivers tell of the devices that the claim was given.
+fn check_allocated_devices(errors: &mut ErrorList, path: &Path, object: &Object) {
+    let allocated: BTreeSet<DeviceId> = object
+        .array_at("/status/allocation/devices/results")
+        .iter()
+        .map(device_id)
+        .collect();
+    let mut seen = BTreeSet::new();
+    for (index, device) in object.array_at("/status/devices").iter().enumerate() {
+        if errors.is_full() {
+            return;
+        }
+        let (path, id) = (path.index(index), device_id(device));
+        let [driver, pool, name, share] = id;
+        let shown = json!({"Driver": driver, "Pool": pool, "Device": name, "ShareID": share});
+        check_csi_driver_name(errors, &path.child("driver"), driver);
+        check_pool(errors, &path.child("pool"), pool);
+        check_label(errors, &path.child("device"), name);
+        if let Some(share) = device.opt_str("shareID") {
+            check_uuid(errors, &path.child("shareID"), share);
+        }
+        if !allocated.contains(&id) {
+            let detail = "must be an allocated device in the claim";
+            errors.push(FieldError::invalid(&path, shown.clone(), detail));
+        }
+        let conditions = device.list("conditions");
+        check_size(
+            errors,
+            &path.child("conditions"),
+            conditions,
+            CONDITIONS_MAX,
+        );
+        validate_conditions(errors, &path.child("conditions"), conditions);
+        if let Some(data) = device.field("data") {
+            check_json(errors, &path.child("data"), Some(data));
+        }
+        if let Some(network) = device.map("networkData") {
+            check_network(errors, &path.child("networkData"), network);
+        }
+        if !seen.insert(id) {
+            errors.push(FieldError::duplicate(&path, shown));
+        }
+    }
+}
+
+fn check_network(errors: &mut ErrorList, path: &Path, network: &Map) {
+    for (key, max) in [
+        ("interfaceName", INTERFACE_NAME_MAX),
+        ("hardwareAddress", HARDWARE_ADDRESS_MAX),
+    ] {
+        if network.str(key).len() > max {
+            errors.push(FieldError::too_long(&path.child(key), max));
+        }
+    }
+    let (path, addresses) = (path.child("ips"), network.list("ips"));
+    if !check_size(errors, &path, addresses, ADDRESSES_MAX) {
+        return;
+    }
+    let texts = || {
+        addresses
+            .iter()
+            .map(|address| address.as_str().unwrap_or(""))
+    };
+    for (index, address) in texts().enumerate() {
+        let problems = names::interface_address(address);
+        invalid_each(errors, &path.index(index), address, problems);
+    }
+    check_unique(errors, &path, texts());
+}
+
 fn check_allocation(errors: &mut ErrorList, path: &Path, allocation: &Value, requests: &[Value]) {
     let none = Value::Null;
     let devices = allocation.field("devices").unwrap_or(&none);
     let devices_path = path.child("devices");
     let results = devices.list("results");
-    check_size(errors, &devices_path.child("results"), results, RESULTS_MAX);
-    for (index, result) in results.iter().enumerate() {
-        let path = devices_path.child("results").index(index);
-        check_name(
-            errors,
-            &path.child("request"),
-            result.str("request"),
-            requests,
-        );
-        check_csi_driver_name(errors, &path.child("driver"), result.str("driver"));
-        check_pool(errors, &path.child("pool"), result.str("pool"));
-        check_label(errors, &path.child("device"), result.str("device"));
+    if check_size(errors, &devices_path.child("results"), results, RESULTS_MAX) {
+        for (index, result) in results.iter().enumerate() {
+            let path = devices_path.child("results").index(index);
+            check_result(errors, &path, result, requests);
+        }
     }
-    for (index, config) in devices.list("config").iter().enumerate() {
-        let path = devices_path.child("config").index(index);
+    let (configs, configs_path) = (devices.list("config"), devices_path.child("config"));
+    // Those of the class and those of the claim.
+    let fits = check_size(errors, &configs_path, configs, 2 * CONFIGS_MAX);
+    for (index, config) in configs.iter().enumerate().filter(|_| fits) {
+        let path = configs_path.index(index);
         required_one_of(
             errors,
             &path.child("source"),
@@ -546,6 +606,22 @@ fn check_allocation(errors: &mut ErrorList, path: &Path, allocation: &Value, req
     }
     if let Some(selector) = allocation.map("nodeSelector") {
         check_node_selector(errors, &path.child("nodeSelector"), selector, false);
+    }
+}
+
+fn check_result(errors: &mut ErrorList, path: &Path, result: &Value, requests: &[Value]) {
+    check_name(
+        errors,
+        &path.child("request"),
+        result.str("request"),
+        requests,
+    );
+    check_csi_driver_name(errors, &path.child("driver"), result.str("driver"));
+    check_pool(errors, &path.child("pool"), result.str("pool"));
+    check_label(errors, &path.child("device"), result.str("device"));
+    check_binding(errors, path, result);
+    if let Some(share) = result.opt_str("shareID") {
+        check_uuid(errors, &path.child("shareID"), share);
     }
 }
 
