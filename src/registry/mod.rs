@@ -23,9 +23,7 @@ use crate::schema::ResourceDecl;
 
 pub use resource::{Custom, Resource, StrategyHandle};
 pub use store::Store;
-pub use strategy::{
-    Context, MetaChecks, NameRule, NeedsReadDefaults, Strategy, Subresource,
-};
+pub use strategy::{Context, MetaChecks, NameRule, NeedsReadDefaults, Strategy, Subresource};
 
 /// Every served resource, by group, version and plural: the built-in ones, which stay, and those of
 /// CRDs, which come and go.

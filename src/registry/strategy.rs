@@ -66,11 +66,11 @@ pub enum NameRule {
 pub enum MetaChecks {
     /// Nothing.
     None,
-    /// What may not change.
+    /// The fields that may not change.
     Changes,
     /// All that a new object must satisfy.
     State,
-    /// What may not change, and all that a new object must satisfy.
+    /// The fields that may not change, and all that a new object must satisfy.
     Everything,
 }
 

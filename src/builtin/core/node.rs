@@ -256,8 +256,8 @@ fn check_capacity(errors: &mut ErrorList, object: &Object) {
     }
 }
 
-/// Returns what is wrong with the name of a feature: words behind slashes, the first of which begins
-/// with a capital.
+/// Returns what is wrong with the name of a feature: words between slashes, the first of which
+/// begins with a capital.
 fn feature_problem(feature: &str) -> Option<String> {
     let word = |part: &str| part.bytes().all(|c| c.is_ascii_alphanumeric()) && !part.is_empty();
     let fine = feature

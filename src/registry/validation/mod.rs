@@ -73,8 +73,8 @@ pub fn immutable_text(errors: &mut ErrorList, path: &Path, new: &str, old: &str)
 }
 
 /// Reports whether two values mean the same, as upstream's `equality.Semantic.DeepEqual` sees it:
-/// an absent one equals an empty list, at every depth. An empty struct that is there is one that was
-/// asked for; empty maps are left out of complete objects.
+/// an absent one equals an empty list, at every depth. An empty struct that is there was asked for;
+/// empty maps are left out of complete objects.
 pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     match (a, b) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
