@@ -1,8 +1,8 @@
 //! Names of container images, as far as pull policies depend on them (the grammar of
 //! `distribution/reference`).
 
-/// The longest name of a repository with its host, in bytes.
-const NAME_MAX: usize = 255;
+/// The longest path of a repository, in bytes.
+const PATH_MAX: usize = 255;
 
 /// Reports whether an image reference means the tag `latest`: named so, or by neither tag nor
 /// digest. References that are not well formed do not.
@@ -72,13 +72,12 @@ fn is_name(name: &str) -> bool {
         }
         _ => (None, name),
     };
-    // Names without a host are of Docker's registry, and those of one word in its library.
+    // Names of one word without a host are in the library of Docker's registry.
     let implied = match (host, path.contains('/')) {
-        (Some(_), _) => 0,
-        (None, true) => "docker.io/".len(),
-        (None, false) => "docker.io/library/".len(),
+        (None, false) => "library/".len(),
+        _ => 0,
     };
-    name.len() + implied <= NAME_MAX
+    path.len() + implied <= PATH_MAX
         && host.is_none_or(is_host)
         && path.split('/').all(is_path_component)
 }

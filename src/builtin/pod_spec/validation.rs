@@ -76,6 +76,17 @@ pub fn check_spec(
     check_level_resources(errors, path, &pod);
     check_host_network(errors, path, &pod);
     check_policies(errors, path, spec);
+    check_placement(errors, path, &pod);
+    check_host_process(errors, path, &pod);
+    check_host_users(errors, path, &pod);
+    check_hostname_override(errors, path, spec);
+    check_names(errors, path, spec);
+    check_rest(errors, path, &pod);
+}
+
+/// Checks the nodes that the pod may go to, and what it shares with them.
+fn check_placement(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
+    let (spec, options) = (pod.spec, pod.options);
     validate_labels(
         errors,
         &path.child("nodeSelector"),
@@ -114,11 +125,6 @@ pub fn check_spec(
         spec.list("topologySpreadConstraints"),
         options,
     );
-    check_host_process(errors, path, &pod);
-    check_host_users(errors, path, &pod);
-    check_hostname_override(errors, path, spec);
-    check_names(errors, path, spec);
-    check_rest(errors, path, &pod);
 }
 
 /// Fields that are one of a few words.

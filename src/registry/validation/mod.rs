@@ -73,17 +73,26 @@ pub fn immutable_text(errors: &mut ErrorList, path: &Path, new: &str, old: &str)
 }
 
 /// Reports whether two values mean the same, as upstream's `equality.Semantic.DeepEqual` sees it:
-/// an absent one equals an empty list, at every depth. An empty struct that is there was asked for;
-/// empty maps are left out of complete objects.
+/// an absent one equals an empty list or map. Inside of an object, which has no empty maps when it is
+/// complete, an empty struct is one that was asked for.
 pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     match (a, b) {
+        (Some(Value::Object(map)), None) | (None, Some(Value::Object(map))) => map.is_empty(),
+        (a, b) => same_inside(a, b),
+    }
+}
+
+fn same_inside(a: Option<&Value>, b: Option<&Value>) -> bool {
+    match (a, b) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
-            a.iter().all(|(key, value)| same(Some(value), b.get(key)))
+            a.iter()
+                .all(|(key, value)| same_inside(Some(value), b.get(key)))
                 && b.iter()
                     .all(|(key, value)| a.contains_key(key) || is_empty(value))
         }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(Some(a), Some(b)))
+            let mut pairs = a.iter().zip(b);
+            a.len() == b.len() && pairs.all(|(a, b)| same_inside(Some(a), Some(b)))
         }
         (Some(Value::Null), Some(Value::Object(map)))
         | (Some(Value::Object(map)), Some(Value::Null)) => map.is_empty(),

@@ -45,26 +45,7 @@ pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
         old.map("status").unwrap_or(&empty),
     );
     let path = Path::new("status");
-    for (index, condition) in status.list("conditions").iter().enumerate() {
-        let path = path.child("conditions").index(index);
-        let generation = condition.int("observedGeneration").unwrap_or(0);
-        if generation < 0 {
-            errors.push(FieldError::invalid(
-                &path.child("observedGeneration"),
-                generation,
-                "must be a non-negative integer",
-            ));
-        }
-        let kind = condition.str("type");
-        if !SYSTEM_CONDITIONS.contains(&kind) {
-            invalid_each(
-                errors,
-                &path.child("Type"),
-                kind,
-                names::qualified_name(kind),
-            );
-        }
-    }
+    check_conditions(errors, &path.child("conditions"), status.list("conditions"));
     let (nominated, was) = (
         status.str("nominatedNodeName"),
         old_status.str("nominatedNodeName"),
@@ -120,6 +101,34 @@ pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
         );
     }
     check_addresses(errors, &path, status, old_status);
+    check_users(errors, &path, status, object);
+}
+
+fn check_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Value]) {
+    for (index, condition) in conditions.iter().enumerate() {
+        let path = path.index(index);
+        let generation = condition.int("observedGeneration").unwrap_or(0);
+        if generation < 0 {
+            errors.push(FieldError::invalid(
+                &path.child("observedGeneration"),
+                generation,
+                "must be a non-negative integer",
+            ));
+        }
+        let kind = condition.str("type");
+        if !SYSTEM_CONDITIONS.contains(&kind) {
+            invalid_each(
+                errors,
+                &path.child("Type"),
+                kind,
+                names::qualified_name(kind),
+            );
+        }
+    }
+}
+
+/// Checks the users that containers run as.
+fn check_users(errors: &mut ErrorList, path: &Path, status: &Map, object: &Object) {
     let windows = object.str_at("/spec/os/name") == "windows";
     for key in CONTAINER_STATUSES {
         for (index, container) in status.list(key).iter().enumerate() {

@@ -601,9 +601,17 @@ fn restore_compute(holder: &mut Map, old: &Map) {
         for name in ["cpu", "memory"] {
             restore(&mut amounts, old_resources.map(key).unwrap_or(&empty), name);
         }
-        resources.insert(key.to_owned(), amounts.into());
+        if amounts.is_empty() {
+            resources.shift_remove(key);
+        } else {
+            resources.insert(key.to_owned(), amounts.into());
+        }
     }
-    holder.insert("resources", resources.into());
+    if resources.is_empty() && !old.contains_key("resources") {
+        holder.shift_remove("resources");
+    } else {
+        holder.insert("resources", resources.into());
+    }
 }
 
 /// Checks an update of the status.
