@@ -73,8 +73,8 @@ pub fn immutable_text(errors: &mut ErrorList, path: &Path, new: &str, old: &str)
 }
 
 /// Reports whether two values mean the same, as upstream's `equality.Semantic.DeepEqual` sees it:
-/// an absent one equals an empty list or map. Inside of an object, which has no empty maps when it is
-/// complete, an empty struct is one that was asked for.
+/// an absent one equals an empty list or map. Inside of an object, which has no empty maps when it
+/// is complete, an empty struct is one that was asked for.
 pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     match (a, b) {
         (Some(Value::Object(map)), None) | (None, Some(Value::Object(map))) => map.is_empty(),
