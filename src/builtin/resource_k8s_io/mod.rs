@@ -1,5 +1,6 @@
 //! resource.k8s.io: dynamic resource allocation.
 
+pub mod cel_selector;
 mod device;
 pub mod device_class;
 pub mod device_rules;
