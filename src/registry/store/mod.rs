@@ -13,7 +13,7 @@ mod read;
 mod cached_reads;
 mod watch;
 mod reservation;
-mod transaction;
+mod key_writer;
 mod create;
 mod update;
 mod delete;
