@@ -42,6 +42,9 @@ impl KeyWriter<'_> {
     /// Creates an object, or replaces the one at the revision `expected`. `value` is its encoding.
     /// If storage finds that too large, tries again without the managed fields, unless the write
     /// keeps them. Returns the bytes that were written.
+    ///
+    /// # Errors
+    /// Those of storage, and 500 for an object that cannot be encoded.
     pub async fn put_object(
         &self,
         object: &mut Object,
@@ -68,6 +71,9 @@ impl KeyWriter<'_> {
 
     /// Replaces the value of a key that is at the revision `expected`; creates the key if there is
     /// none.
+    ///
+    /// # Errors
+    /// Those of storage.
     pub async fn put(
         &self,
         value: Bytes,
@@ -84,6 +90,9 @@ impl KeyWriter<'_> {
     }
 
     /// Deletes the key if it is at the revision `expected`.
+    ///
+    /// # Errors
+    /// Those of storage.
     pub async fn delete(&self, expected: Revision) -> Result<WriteOutcome> {
         let outcome = self.store.storage.delete(self.key, expected).await;
         Ok(self.written(outcome, "delete")?)
@@ -105,6 +114,9 @@ impl KeyWriter<'_> {
     }
 
     /// Returns the state that a write begins with, from the cache if it has the key.
+    ///
+    /// # Errors
+    /// Those of storage.
     pub async fn current_state(&self, verb: &str) -> Result<CurrentState> {
         let cacher = self.store.cacher.as_ref();
         if let Some(snapshot) = cacher.and_then(|cacher| cacher.snapshot())
@@ -119,6 +131,9 @@ impl KeyWriter<'_> {
     }
 
     /// Reads the state of the key from storage.
+    ///
+    /// # Errors
+    /// Those of storage.
     pub async fn read_current(&self, verb: &str) -> Result<CurrentState> {
         let stored = self
             .store

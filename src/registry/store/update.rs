@@ -16,7 +16,7 @@ use super::key_writer::{CurrentState, PutOptions};
 use super::reservation::{Failure, HeldReservation};
 use super::{AdmissionValidator, Store, StoredObject, Updater, WriteContext};
 
-/// The attempts at a write whose object keeps changing.
+/// Number of retries of an update that conflicts with other writes.
 const CONFLICT_RETRIES: usize = 100;
 
 /// The result of an update.
