@@ -376,7 +376,8 @@ fn conditions(c: &mut Criterion) {
     });
 }
 
-fn custom(c: &mut Criterion) {
+/// A definition with fields of every kind.
+fn widgets() -> Definition {
     let spec = tree!({"type": "object", "properties": {
         "numbers": {"type": "array", "items": {"type": "integer"}},
         "filled": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string", "default": "y".repeat(10_000)}}}},
@@ -393,9 +394,11 @@ fn custom(c: &mut Criterion) {
     version["schema"]["openAPIV3Schema"]["properties"] = Value::from_iter([("spec", spec)]);
     definition["spec"]["versions"] = Value::Array(vec![version]);
     definition["status"]["acceptedNames"] = definition["spec"]["names"].clone();
-    let resources = resources(&Definition::read(
-        &Object::from_value(definition).expect("an object"),
-    ));
+    Definition::read(&Object::from_value(definition).expect("an object"))
+}
+
+fn custom(c: &mut Criterion) {
+    let resources = resources(&widgets());
     let resource = resources.first().expect("a version is served");
     let kind = resource.custom.as_deref().expect("it is custom");
     let widget = |spec: String| {

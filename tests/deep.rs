@@ -1,5 +1,5 @@
-//! Bodies that nest as deep as JSON may, and deeper, through every way to write: answered as
-//! upstream answers them, and the server lives.
+//! Bodies that nest as deep as JSON may, and deeper, through every kind of write: answered as
+//! upstream does, and the server survives.
 
 #![allow(clippy::unwrap_used)]
 
@@ -108,7 +108,7 @@ async fn prepared() -> TestServer {
 }
 
 #[tokio::test]
-async fn what_json_can_hold_is_kept_patched_and_pruned() {
+async fn deepest_json_is_stored_patched_and_pruned() {
     let server = prepared().await;
     let (map, object) = (format!("{MAPS}/deep"), format!("{THINGS}/deep"));
     for deep in [maps(FITTING), lists(FITTING)] {
@@ -228,7 +228,7 @@ async fn what_json_can_hold_is_kept_patched_and_pruned() {
 }
 
 #[tokio::test]
-async fn what_json_cannot_hold_is_refused_with_gos_words() {
+async fn deeper_json_is_refused_with_gos_words() {
     let server = prepared().await;
     let (map, object) = (format!("{MAPS}/deep"), format!("{THINGS}/deep"));
     for (deep, open) in [(maps(TOO_MANY), '{'), (lists(TOO_MANY), '[')] {
@@ -313,7 +313,7 @@ async fn what_json_cannot_hold_is_refused_with_gos_words() {
 
 /// Field managers add levels of their own. Upstream stores such an object and cannot read it again.
 #[tokio::test]
-async fn what_only_its_managers_make_too_deep_is_not_stored() {
+async fn objects_too_deep_by_managed_fields_are_not_stored() {
     let server = prepared().await;
     let body = thing("spec", &maps(9_996)).replace("\"name\":\"deep\"", "\"name\":\"other\"");
     let (status, text) = call(&server, "POST", THINGS, JSON, &body).await;

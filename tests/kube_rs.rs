@@ -617,7 +617,7 @@ async fn discovery_leads_to_every_kind() {
 }
 
 #[tokio::test]
-async fn nothing_is_open_by_default() {
+async fn unauthorized_requests_are_refused_by_default() {
     let server = TestServer::start().await;
     let forbidden = |client: Client| async move {
         let api: Api<Secret> = Api::namespaced(client, "default");

@@ -52,7 +52,7 @@ fn managers(object: &Value) -> usize {
 }
 
 #[tokio::test]
-async fn what_is_too_large_goes_without_managers_unless_it_is_applied() {
+async fn too_large_objects_lose_their_managers_unless_applied() {
     let server = TestServer::start().await;
     let (json, apply) = ("application/json", "application/apply-patch+yaml");
     let (status, made) = call(&server, "POST", MAPS, json, &wide("made")).await;

@@ -43,7 +43,7 @@ fn told(event: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn each_event_is_a_websocket_message() {
+async fn websocket_messages_hold_one_event_each() {
     let server = TestServer::start().await;
     let first = create(&server, "first").await;
     let from = first["metadata"]["resourceVersion"].as_str().unwrap();

@@ -1,5 +1,5 @@
-//! Certificate signing requests: who may approve and sign for which signer, and what nobody may ask
-//! for (`plugin/pkg/admission/certificates`).
+//! Plugins for certificate signing requests: permissions to approve and to sign for a signer, and
+//! subjects that nobody may request (`plugin/pkg/admission/certificates`).
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub async fn may(authorizer: &dyn Authorizer, user: &User, verb: &str, signer: &
 }
 
 async fn check(authorizer: &dyn Authorizer, attributes: &Attributes<'_>, verb: &str) -> Result<()> {
-    // The signer that counts is the stored one, whatever the update says.
+    // The stored signer decides, not the update's.
     let signer = attributes
         .old
         .map_or("", |old| old.str_at("/spec/signerName"));

@@ -1,4 +1,4 @@
-//! Plugins that only say no: AlwaysDeny to everything, DenyServiceExternalIPs to new external
+//! Plugins that only refuse: AlwaysDeny refuses everything, DenyServiceExternalIPs new external
 //! addresses of services (`plugin/pkg/admission/{deny,network/denyserviceexternalips}`).
 
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! DefaultIngressClass: the class of ingresses that name none
+//! DefaultIngressClass: sets the class of ingresses that name none
 //! (`plugin/pkg/admission/network/defaultingressclass`).
 
 use std::cmp::Reverse;

@@ -1,5 +1,5 @@
-//! LimitRanger: what containers ask for where they say nothing, and the least and most that they
-//! may (`plugin/pkg/admission/limitranger`).
+//! LimitRanger: default requests and limits of containers, and their allowed minimum, maximum and
+//! ratio (`plugin/pkg/admission/limitranger`).
 
 use std::sync::Arc;
 
@@ -201,6 +201,9 @@ fn pod_errors(pod: &Object, range: &Object) -> Vec<String> {
     errors
 }
 
+/// Checks the request and the limit of a resource against a bound.
+type Rule = fn(&str, &str, Quantity, Option<&Quantity>, Option<&Quantity>) -> Option<String>;
+
 fn check(
     errors: &mut Vec<String>,
     kind: &str,
@@ -208,32 +211,15 @@ fn check(
     requests: &ResourceList,
     caps: &ResourceList,
 ) {
-    for (name, least) in resource_list::read(limit, "/min") {
-        errors.extend(below(
-            kind,
-            &name,
-            least,
-            requests.get(&name),
-            caps.get(&name),
-        ));
-    }
-    for (name, most) in resource_list::read(limit, "/max") {
-        errors.extend(above(
-            kind,
-            &name,
-            most,
-            requests.get(&name),
-            caps.get(&name),
-        ));
-    }
-    for (name, most) in resource_list::read(limit, "/maxLimitRequestRatio") {
-        errors.extend(ratio(
-            kind,
-            &name,
-            most,
-            requests.get(&name),
-            caps.get(&name),
-        ));
+    for (path, rule) in [
+        ("/min", below as Rule),
+        ("/max", above),
+        ("/maxLimitRequestRatio", ratio),
+    ] {
+        for (name, bound) in resource_list::read(limit, path) {
+            let (request, cap) = (requests.get(&name), caps.get(&name));
+            errors.extend(rule(kind, &name, bound, request, cap));
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Admission: what may change or refuse a decoded request before it is stored (apiserver
-//! `pkg/admission`).
+//! Admission: plugins that may change or refuse a decoded request before its object is stored
+//! (apiserver `pkg/admission`).
 
 pub mod cel;
 mod certificates;
@@ -24,7 +24,7 @@ mod taints;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use plugins::{PLUGINS, Parts, Support};
+use plugins::{PLUGINS, PluginDeps, Support};
 
 use crate::auth::User;
 use crate::auth::authz::Authorizer;
@@ -94,7 +94,7 @@ impl Attributes<'_> {
     }
 
     /// The 403 of a plugin that refuses the request. The name is that of the request or the object;
-    /// a name that the server is still to make is told by its prefix.
+    /// a name that the server has yet to generate is given by its prefix.
     pub fn forbidden(&self, why: &str) -> Status {
         let object = self.object();
         let names = [
@@ -150,7 +150,7 @@ pub trait Objects: Send + Sync {
     }
 }
 
-/// One admission plugin. Both calls do nothing unless a plugin says otherwise.
+/// One admission plugin. Both methods do nothing by default.
 #[async_trait]
 pub trait Plugin: Send + Sync {
     /// The name in `--enable-admission-plugins`.
@@ -243,7 +243,7 @@ pub fn chain(
     settings: &Settings,
     runs: impl Fn(&str, bool) -> bool,
 ) -> Chain {
-    let parts = Parts {
+    let parts = PluginDeps {
         objects,
         authorizer,
         settings,

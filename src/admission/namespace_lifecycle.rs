@@ -1,5 +1,5 @@
-//! NamespaceLifecycle: nothing is made in a namespace that is missing or going, and some namespaces
-//! stay (apiserver `admission/plugin/namespace/lifecycle`).
+//! NamespaceLifecycle: refuses new objects in missing or terminating namespaces, and the deletion
+//! of system namespaces (apiserver `admission/plugin/namespace/lifecycle`).
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Plugin for NamespaceLifecycle {
         if attributes.is_any("", "namespaces") {
             return attributes.operation == Operation::Delete && attributes.subresource.is_empty();
         }
-        // What a review says of a namespace must not depend on whether it exists.
+        // The result of a review must not depend on the existence of its namespace.
         let review = attributes.is("authorization.k8s.io", "localsubjectaccessreviews");
         let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
         writes && !attributes.namespace.is_empty() && !review

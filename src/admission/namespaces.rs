@@ -1,6 +1,6 @@
-//! Plugins about the namespace of what is written: NamespaceAutoProvision creates it,
-//! NamespaceExists requires it (`plugin/pkg/admission/namespace`). NamespaceLifecycle, which is on
-//! by default, has a file of its own.
+//! Plugins about the namespace of an object: NamespaceAutoProvision creates it, NamespaceExists
+//! requires it (`plugin/pkg/admission/namespace`). NamespaceLifecycle, which is on by default, has
+//! a file of its own.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! NodeRestriction: a kubelet changes its own node and the pods on it, and nothing that would give
-//! it more (`plugin/pkg/admission/noderestriction`).
+//! NodeRestriction: limits a kubelet to its own node and the pods on it
+//! (`plugin/pkg/admission/noderestriction`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -325,7 +325,7 @@ impl NodeRestriction {
     }
 }
 
-/// The name of the object, that of the object itself where the request does not say.
+/// The name of the object: the request's, or that in the object.
 fn name_of<'a>(attributes: &'a Attributes<'_>) -> &'a str {
     match attributes.name {
         "" => attributes.object().map_or("", |object| object.name()),

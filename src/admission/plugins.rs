@@ -1,6 +1,6 @@
-//! Every admission plugin that kube-apiserver v1.36 knows, in the order in which they run
-//! (`pkg/kubeapiserver/options/plugins.go`), and what this server does with each. There is no other
-//! list.
+//! The table of all admission plugins of kube-apiserver v1.36, in the order in which they run
+//! (`pkg/kubeapiserver/options/plugins.go`), with the support that this server has for each. There
+//! is no other list.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::auth::authz::Authorizer;
 
 /// The dependencies of plugins.
-pub struct Parts<'a> {
+pub struct PluginDeps<'a> {
     pub objects: &'a Arc<dyn Objects>,
     pub authorizer: &'a Arc<dyn Authorizer>,
     pub settings: &'a Settings,
@@ -22,19 +22,19 @@ pub struct Parts<'a> {
 #[derive(Clone, Copy)]
 pub enum Support {
     /// Runs it.
-    Runs(fn(&Parts<'_>) -> Box<dyn Plugin>),
+    Runs(fn(&PluginDeps<'_>) -> Box<dyn Plugin>),
     /// No code, and none needed: upstream's never changes or refuses anything that can be asked of
-    /// this server. The text says why.
+    /// this server. The text gives the reason.
     Inert(&'static str),
-    /// Cannot run it. Naming it is an error; where it is on by default, the log says at start that
-    /// it is absent. The text says what is therefore not enforced.
+    /// Not implemented. Naming it is an error; if it is on by default, a warning at start reports
+    /// its absence. The text names the rules that are not enforced.
     Missing(&'static str),
 }
 
 /// One plugin.
 pub struct Entry {
     pub name: &'static str,
-    /// True if kube-apiserver runs it unless a flag says otherwise.
+    /// True if kube-apiserver runs it by default.
     pub by_default: bool,
     pub support: Support,
 }
@@ -105,7 +105,7 @@ pub const PLUGINS: &[Entry] = &[
     default("MutatingAdmissionWebhook", Missing("mutating webhooks are not called")),
     default("ValidatingAdmissionPolicy", Missing("validating policies are not enforced")),
     default("ValidatingAdmissionWebhook", Missing("validating webhooks are not called")),
-    // Only what everybody else lets pass is counted.
+    // Last, so that only requests that all others admit are counted.
     default("ResourceQuota", Runs(|parts| Box::new(quota::ResourceQuota::new(parts.objects.clone())))),
     optional("AlwaysDeny", Runs(|_| Box::new(deny::AlwaysDeny))),
 ];
@@ -143,7 +143,7 @@ mod tests {
     fn every_plugin_is_listed_once_under_the_name_that_it_has() {
         let (objects, authorizer): (Arc<dyn Objects>, Arc<dyn Authorizer>) =
             (Arc::new(Nothing), Arc::new(AlwaysDeny));
-        let parts = Parts {
+        let parts = PluginDeps {
             objects: &objects,
             authorizer: &authorizer,
             settings: &Settings::default(),

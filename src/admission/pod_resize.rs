@@ -1,4 +1,4 @@
-//! PodResizeValidator: a pod is only resized to what its node can give
+//! PodResizeValidator: limits the resize of a pod to the capacity of its node
 //! (`plugin/pkg/admission/podresize`).
 
 use std::sync::Arc;
@@ -62,7 +62,8 @@ impl Plugin for PodResizeValidator {
     }
 }
 
-/// Returns why pods on the node cannot be resized at all. A node without the label runs Linux.
+/// Returns the reason pods on the node cannot be resized at all. A node without the label runs
+/// Linux.
 fn wrong_platform(node: &Object) -> Option<String> {
     let os = node.labels()?.get(OS_LABEL).and_then(Value::as_str)?;
     (os != "linux").then(|| {
@@ -73,7 +74,7 @@ fn wrong_platform(node: &Object) -> Option<String> {
     })
 }
 
-/// Returns which requests of the pod exceed what its node can give.
+/// Returns the requests of the pod that exceed the capacity of its node.
 fn over_capacity(pod: &Object, node: &Object) -> Option<String> {
     let mut requests = resource_list::of_pod(pod, "requests");
     resource_list::add(&mut requests, &resource_list::overhead(pod));

@@ -1,4 +1,4 @@
-//! PodTopologyLabels: a pod carries the zone and region of its node
+//! PodTopologyLabels: copies the zone and region of a node to its pods
 //! (`plugin/pkg/admission/podtopologylabels`).
 
 use std::sync::Arc;

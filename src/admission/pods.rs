@@ -1,4 +1,4 @@
-//! Plugins that pods may be given on request: AlwaysPullImages, ExtendedResourceToleration,
+//! Plugins for pods that are off by default: AlwaysPullImages, ExtendedResourceToleration,
 //! LimitPodHardAntiAffinityTopology (`plugin/pkg/admission`).
 
 use std::collections::{BTreeSet, HashSet};
@@ -128,7 +128,7 @@ impl Plugin for AlwaysPullImages {
     }
 }
 
-/// Lets pods that ask for an extended resource onto the nodes that are tainted for those who do.
+/// Adds tolerations for the taints of extended resources to pods that request those resources.
 pub struct ExtendedResourceToleration;
 
 /// Reports whether a resource belongs to a domain that is not Kubernetes' own
@@ -188,7 +188,7 @@ impl Plugin for ExtendedResourceToleration {
     }
 }
 
-/// Refuses pods that keep others off more than a node: off a zone, or whatever a label of nodes
+/// Refuses pods with anti-affinity beyond a single node: for a zone, or whatever a label of nodes
 /// spans.
 pub struct LimitPodHardAntiAffinityTopology;
 

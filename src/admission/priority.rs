@@ -1,4 +1,4 @@
-//! Priority: the number behind a pod's priority class, and one default class at most
+//! Priority: resolves the priority class of a pod, and allows one default class at most
 //! (`plugin/pkg/admission/priority`).
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::{Attributes, Objects, Operation, Plugin};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object};
 
-/// The preemption policy of pods whose class says nothing else.
+/// The preemption policy of pods whose class has none.
 const PREEMPT: &str = "PreemptLowerPriority";
 
 pub struct Priority(pub Arc<dyn Objects>);

@@ -1,4 +1,4 @@
-//! Amounts of resources by name, and what a pod asks for in all (component-helpers `resource`).
+//! Amounts of resources by name, and the total requests of a pod (component-helpers `resource`).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! RuntimeClass: its overhead and scheduling constraints become the pod's
+//! RuntimeClass: copies the overhead and scheduling constraints of its class to a pod
 //! (`plugin/pkg/admission/runtimeclass`).
 
 use std::sync::Arc;
@@ -119,7 +119,7 @@ fn tolerates_all(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// The most tolerations that are compared with each other.
+/// The maximum number of tolerations that are compared with each other.
 pub const MAX_COMPARED: usize = 2_000;
 
 /// All tolerations of both lists but those that another one of them makes redundant.

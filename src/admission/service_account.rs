@@ -1,4 +1,4 @@
-//! ServiceAccount: who a pod runs as, and the token it gets for that
+//! ServiceAccount: sets the service account of a pod and mounts its token
 //! (`plugin/pkg/admission/serviceaccount`).
 
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ use crate::meta::{Gvr, Object, Value, array_at, json, str_at};
 const DEFAULT_ACCOUNT: &str = "default";
 const VOLUME_PREFIX: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// A lifetime by which the kubelet and the token issuer know a token that nobody asked for.
+/// The lifetime by which the kubelet and the token issuer recognise a default token.
 const TOKEN_SECONDS: i64 = 3607;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
@@ -54,7 +54,7 @@ fn is_mirror(pod: &Object) -> bool {
         .is_some_and(|all| all.contains_key(MIRROR))
 }
 
-/// Reports whether the pod gets a token: as it says, else as its account says, else yes.
+/// Reports whether the pod gets a token: by its own field, its account's, or else by default.
 fn wants_token(pod: &Object, account: &Object) -> bool {
     let of_pod = pod
         .at("/spec/automountServiceAccountToken")
@@ -118,7 +118,8 @@ fn mount_token(pod: &mut Object) {
     }
 }
 
-/// Returns what is not allowed in a mirror pod, which stands for a static pod of the kubelet.
+/// Returns the part of a mirror pod that is not allowed. A mirror pod represents a static pod of
+/// the kubelet.
 fn mirror_problem(pod: &Object) -> Option<&'static str> {
     let mut sources = pod
         .array_at("/spec/volumes")

@@ -1,5 +1,5 @@
-//! Volumes: the default class of claims, protection of what is in use, and which claims may grow
-//! (`plugin/pkg/admission/storage`).
+//! Plugins for volumes: the default class of claims, protection of volumes in use, and expansion of
+//! claims (`plugin/pkg/admission/storage`).
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl Plugin for StorageObjectInUseProtection {
     }
 }
 
-/// Lets a bound claim grow only where its class says that volumes can.
+/// Allows a bound claim to grow only if its class allows expansion.
 pub struct PersistentVolumeClaimResize(pub Arc<dyn Objects>);
 
 #[async_trait]

@@ -1,5 +1,5 @@
-//! Taints and tolerations that everything gets: DefaultTolerationSeconds for pods,
-//! TaintNodesByCondition for nodes.
+//! Default taints and tolerations: DefaultTolerationSeconds for pods, TaintNodesByCondition for
+//! nodes.
 
 use async_trait::async_trait;
 

@@ -133,7 +133,7 @@ fn namespace(name: &str, phase: &str) -> (&'static str, Value) {
 }
 
 #[tokio::test]
-async fn nothing_is_made_in_a_namespace_that_is_missing_or_going() {
+async fn creates_in_missing_or_terminating_namespaces_are_refused() {
     let objects = memory(vec![
         namespace("a", "Active"),
         namespace("t", "Terminating"),

@@ -28,7 +28,7 @@ impl User {
         self.is_in(MASTERS) || CONTROL_PLANE.contains(&self.name.as_str())
     }
 
-    /// Reports whether the cluster stands still without this user: nodes are among those.
+    /// Reports whether the cluster depends on this user, as it does on nodes.
     pub fn is_essential(&self) -> bool {
         self.is_privileged() || self.is_in(authz::node::NODES)
     }
@@ -49,14 +49,14 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The name of an anonymous user.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// The group that may do everything, whatever RBAC says.
+/// The group that is always authorized.
 pub const MASTERS: &str = "system:masters";
 
 /// The source of objects for authentication, which looks up secrets, service accounts, pods and
 /// nodes.
 #[async_trait::async_trait]
 pub trait ObjectSource: Send + Sync {
-    /// The object, or `None` if there is none (or the store cannot say). `namespace` is empty for
+    /// The object, or `None` if there is none (or the store fails). `namespace` is empty for
     /// cluster-wide kinds.
     async fn get(
         &self,

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
-/// The most threads that run blocking work at once, besides the runtime's workers. Each of them
-/// holds its result in memory. Work beyond that runs on the worker and delays its other tasks.
+/// The maximum number of threads that run blocking work at once, besides the runtime's workers.
+/// Each of them holds its result in memory. Work beyond that runs on the worker and delays its
+/// other tasks.
 const MAX_BLOCKING_THREADS: usize = 16;
 
 /// The size in bytes from which a request body or an object counts as large. Work on it may take
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn no_runtime_is_needed() {
+    fn work_runs_inline_without_a_runtime() {
         assert_eq!(run_blocking(|| 7), 7);
     }
 }

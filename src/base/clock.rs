@@ -15,7 +15,7 @@ impl Clock {
         Self(None)
     }
 
-    /// A clock that stands at `start` until [`Clock::advance`] moves it.
+    /// A clock that shows `start` until [`Clock::advance`] moves it.
     pub fn manual(start: Timestamp) -> Self {
         Self(Some(Arc::new(AtomicI64::new(start.as_microsecond()))))
     }

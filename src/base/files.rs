@@ -76,8 +76,8 @@ pub fn write_atomic(path: &Path, content: &[u8], secret: bool) -> io::Result<()>
 }
 
 /// Removes the permissions of the group and of others from an existing file or directory. Symbolic
-/// links are not followed: their target belongs to whoever made it. A failure is only logged: a
-/// volume may belong to another user and still be usable.
+/// links are not followed: their target belongs to its creator. A failure is only logged: a volume
+/// may belong to another user and still be usable.
 pub fn restrict_mode(path: &Path) {
     #[cfg(unix)]
     {

@@ -40,7 +40,8 @@ fn panicked(task: &str, panic: &(dyn Any + Send)) -> String {
     format!("{task} panicked: {message}")
 }
 
-/// The most causes of one failure that are remembered and logged: a long outage has many messages.
+/// The maximum number of causes of one failure that are remembered and logged: a long outage has
+/// many messages.
 const MAX_CAUSES: usize = 8;
 
 /// The health of one operation that is attempted again and again. Only changes are logged.

@@ -1,4 +1,4 @@
-//! A stored object that its readers share, with the encodings of it that they share, too (upstream:
+//! A stored object and its encodings, both shared by all readers (upstream:
 //! `storage/cacher/caching_object.go`).
 
 use std::ops::Deref;
@@ -105,8 +105,8 @@ impl CachedObject {
         self.stored.create_revision == self.stored.mod_revision
     }
 
-    /// Returns the encoding, if there is one, made before or by somebody else just now. `None`
-    /// where it is not to be kept: the caller encodes for itself.
+    /// Returns the encoding, if there is one, made before or concurrently. `None` where it is not
+    /// to be kept: the caller encodes for itself.
     ///
     /// `encode` runs once, however many ask at the same time; its error is kept as well.
     ///

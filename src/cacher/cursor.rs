@@ -28,8 +28,8 @@ pub enum CursorError {
     Restarted,
 }
 
-/// The changes that wake a cursor. While it is awake it also sees others: whoever consumes them
-/// still has to filter.
+/// The changes that wake a cursor. While it is awake it also sees others: consumers still have to
+/// filter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
     Everything,

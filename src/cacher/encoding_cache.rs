@@ -1,4 +1,4 @@
-//! The budget that the encodings of all objects share, and its metrics.
+//! The common budget of all encodings, and its metrics.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ const SWEPT_PER_INSERTION: usize = 2;
 
 /// The budget of all encodings. It holds none of them: they hang on their objects, and go with
 /// them. When they take more than they may, those that were not used lately are dropped (CLOCK: a
-/// queue of objects; who was used since the hand passed gets a second chance).
+/// queue of objects; those used since the hand passed get a second chance).
 #[derive(Debug)]
 pub struct EncodingCache {
     limit: usize,

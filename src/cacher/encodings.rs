@@ -21,7 +21,7 @@ pub(super) const NODE_BYTES: usize = 192;
 pub struct ServedId(u32);
 
 impl ServedId {
-    /// An id that nobody else has.
+    /// A unique id.
     pub fn unique() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -50,16 +50,16 @@ pub struct EncodingId {
 /// The likelihood that an encoding is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
-    /// One of many that somebody goes through: kept as long as there is room.
+    /// Requested by a list: kept while there is room.
     Scan,
-    /// One that was asked for: kept the second time, in place of those that nobody uses.
+    /// Requested alone: kept the second time, in place of unused ones.
     Request,
     /// One that all watchers are about to want: kept at once.
     Event,
 }
 
-/// One encoding of an object. It is encoded as a whole watch event, of which everybody else takes
-/// the part that they show.
+/// One encoding of an object. It is encoded as a whole watch event, of which other readers take the
+/// part that they show.
 #[derive(Debug)]
 pub struct Encoding {
     pub bytes: Bytes,
@@ -151,7 +151,7 @@ impl SharedEncoding {
         std::iter::successors(Some(self), |node| node.next.as_deref()).count()
     }
 
-    /// The encoding or the reason why there is none, once somebody has tried.
+    /// The encoding, or the reason there is none, after the first attempt.
     pub(super) fn get(&self) -> Option<status::Result<&Encoding>> {
         let outcome = self.encoding.get()?;
         Some(outcome.as_ref().map_err(|status| Status::clone(status)))

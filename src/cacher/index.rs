@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_known_until_it_goes() {
+    fn unreadable_objects_are_indexed_until_they_are_deleted() {
         let mut index = letters();
         for key in ["/a/a", "/a/b!", "/b/c!"] {
             index.replace(None, Some(&stored(key, 1)));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_is_found_no_more() {
+    fn replaced_objects_leave_the_index() {
         let mut index = letters();
         let old = stored("/a/ab", 1);
         index.replace(None, Some(&old));

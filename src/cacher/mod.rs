@@ -45,10 +45,10 @@ use reflector::ProgressTracker;
 use ring::Ring;
 use watchers::{PendingWakes, WatcherRegistry};
 
-/// The most snapshots that are retained for the following pages of lists.
+/// The maximum number of snapshots that are retained for the following pages of lists.
 const MAX_PAGED_SNAPSHOTS: usize = 16;
-/// The most events, and bytes of their values, that are buffered while a cache is being filled.
-/// Beyond that the list has to be repeated.
+/// The maximum number of events, and bytes of their values, that are buffered while a cache is
+/// being filled. Beyond that the list has to be repeated.
 const MAX_PENDING_EVENTS: usize = 100_000;
 const MAX_PENDING_BYTES: usize = 64 << 20;
 

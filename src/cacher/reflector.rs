@@ -31,7 +31,7 @@ use super::{CachedObject, Cacher};
 
 /// About how many events are applied at once. Events of one revision are never split.
 const BATCH_EVENTS: usize = 512;
-/// The most caches that are filled at the same time.
+/// The maximum number of caches that are filled at the same time.
 const MAX_CONCURRENT_FILLS: usize = 8;
 /// The page size of the lists that fill caches.
 const FILL_PAGE_SIZE: usize = 1000;
@@ -505,7 +505,7 @@ mod tests {
             .await
             .expect("written");
         panicked.notified().await;
-        // It panics again on each restart, and readiness says why.
+        // It panics again on each restart, and readiness reports the reason.
         panicked.notified().await;
         assert!(
             reflector

@@ -12,12 +12,14 @@ use super::cached_object::CachedObject;
 /// The time for which changes are kept if the limits allow it (apiserver `storage/cacher`:
 /// `DefaultEventFreshDuration`), so that a watch can resume after a short interruption.
 const FRESH_DURATION: Duration = Duration::from_secs(75);
-/// The most changes of one resource that are kept (apiserver: `defaultUpperBoundCapacity`).
+/// The maximum number of changes of one resource that are kept (apiserver:
+/// `defaultUpperBoundCapacity`).
 const MAX_CHANGES: usize = 100 * 1024;
-/// The most bytes of superseded values of one resource that are kept while they are fresh: enough
-/// for 50 updates of 15 KiB per second.
+/// The maximum number of bytes of superseded values of one resource that are kept while they are
+/// fresh: enough for 50 updates of 15 KiB per second.
 const MAX_FRESH_BYTES: usize = 64 << 20;
-/// The most bytes of superseded values of one resource that are kept beyond [`FRESH_DURATION`].
+/// The maximum number of bytes of superseded values of one resource that are kept beyond
+/// [`FRESH_DURATION`].
 const MAX_STALE_BYTES: usize = 12 << 20;
 /// The fewest changes that are kept, however large they are.
 const MIN_CHANGES: usize = 64;
@@ -26,11 +28,12 @@ const MIN_CHANGES: usize = 64;
 /// are in memory anyway.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryLimits {
-    /// The most changes, whatever their age.
+    /// The maximum number of changes of any age.
     pub changes: usize,
-    /// The most bytes of superseded values.
+    /// The maximum number of bytes of superseded values.
     pub bytes: usize,
-    /// The most bytes of superseded values while the oldest change is older than `fresh`.
+    /// The maximum number of bytes of superseded values while the oldest change is older than
+    /// `fresh`.
     pub stale_bytes: usize,
     /// The age up to which a change counts as fresh.
     pub fresh: Duration,

@@ -1,4 +1,4 @@
-//! The watchers of one resource: which of them a change concerns, and how they are woken.
+//! The watchers of one resource: matching of changes with watchers, and their wakers.
 
 use std::collections::HashMap;
 use std::sync::Arc;

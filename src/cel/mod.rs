@@ -29,6 +29,7 @@ pub use estimate::estimate;
 pub use library::{
     Access, Authorizer, Check, Decision, ResourceAccess, ServiceAccount, authorizer, resource_check,
 };
+pub use parser::RESERVED;
 pub use program::{Activation, Outcome, PER_CALL_LIMIT, Program, plan};
 pub use schema::{Field, ListType, MAX_REQUEST_BYTES, Object, Schema, Shape};
 pub use source::CompileError;

@@ -30,7 +30,7 @@ pub enum ListType {
 pub struct Schema {
     pub shape: Shape,
     pub nullable: bool,
-    /// The most elements of a list or map, or the longest text.
+    /// The maximum number of elements of a list or map, or the longest text.
     pub max_elements: u64,
     /// The least bytes that a value takes as JSON.
     pub min_bytes: u64,

@@ -20,16 +20,16 @@ use crate::schema::TypeRef;
 /// them need a stack of [`STACK_BYTES`](crate::meta::tree::STACK_BYTES).
 pub const MAX_TREE_DEPTH: usize = json::MAX_DEPTH;
 
-/// The most issues that are noted for one object (sigs.k8s.io/json).
+/// The maximum number of issues that are noted for one object (sigs.k8s.io/json).
 pub const MAX_ISSUES: usize = 100;
 
-/// The most bytes of paths that are put together to note issues of one object. Each path may be as
-/// long as half a body.
+/// The maximum number of bytes of paths that are put together to note issues of one object. Each
+/// path may be as long as half a body.
 const MAX_ISSUE_BYTES: usize = 1024 * 1024;
 
-/// The most fields that the messages of one object may have, those counted that JSON shows of what
-/// is absent; an empty message counts as two. A message may take one byte of protobuf and a
-/// kilobyte of memory. What a store takes (1.5 MiB) stays within it.
+/// The maximum number of fields that the messages of one object may have, those counted that JSON
+/// shows of what is absent; an empty message counts as two. A message may take one byte of protobuf
+/// and a kilobyte of memory. What a store takes (1.5 MiB) stays within it.
 const MAX_FIELDS: usize = 2_000_000;
 
 /// The error for more than [`MAX_FIELDS`].
@@ -42,7 +42,7 @@ fn too_many_fields() -> DecodeError {
 pub struct Decoded {
     pub object: Object,
     /// Upstream's texts in the order of the document: `unknown field "spec.foo"`, `duplicate field
-    /// "metadata.name"`. Each is said once.
+    /// "metadata.name"`. Each is reported once.
     pub issues: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Trees that are nearly in the form of their type, as patches and applies leave them: put right in
-//! place, without a copy.
+//! Normalisation of trees that patches and applies have changed: brings them into the form of their
+//! type in place, without a copy.
 
 use super::{MAX_TREE_DEPTH, json, omit_empty};
 use crate::meta::go::base64;
@@ -64,7 +64,7 @@ impl Walker<'_> {
             }
             in_place &= index >= next
                 && !field.embedded
-                && stays(field, value)
+                && is_normal(field, value)
                 && !ty.fields[next..index].iter().any(shows_absence);
             next = index + 1;
         }
@@ -246,7 +246,7 @@ fn shows_absence(field: &Field) -> bool {
 }
 
 /// Reports whether JSON shows the value as it is.
-fn stays(field: &Field, value: &Value) -> bool {
+fn is_normal(field: &Field, value: &Value) -> bool {
     match (field.presence, value) {
         (Presence::Nullable, Value::Null) => true,
         (_, Value::Null) => false,

@@ -1,5 +1,4 @@
-//! Go's `omitempty`: the zero values that JSON shows, and what stands for a field that is not
-//! there.
+//! Go's `omitempty`: the zero values that JSON shows, and the values that absent fields stand for.
 
 use crate::meta::{Gvk, Map, Value};
 use crate::schema::{Field, Kind, Presence, Schema, TypeId, TypeRef};
@@ -18,7 +17,7 @@ pub(super) fn shown(field: &Field, mut value: Value, schema: &Schema) -> Option<
     }
 }
 
-/// Returns what JSON shows of a field that is absent.
+/// Returns the value that JSON shows for an absent field.
 pub(super) fn missing(field: &Field, schema: &Schema) -> Option<Value> {
     match field.presence {
         Presence::Always => Some(zero(&field.kind, schema)),
@@ -41,7 +40,7 @@ pub(super) fn embedded_kind<'s>(field: &Field, schema: &'s Schema) -> Option<&'s
     }
 }
 
-/// Gives the items of an embedding list their kind and apiVersion, whatever they said of
+/// Sets kind and apiVersion of the items of an embedding list, regardless of what they had of
 /// themselves.
 fn embed(field: &Field, value: &mut Value, schema: &Schema) {
     let (Some(gvk), Value::Array(items)) = (embedded_kind(field, schema), value) else {

@@ -1,5 +1,5 @@
-//! Errors about trees that do not fit their Go types, as apimachinery's converter from unstructured
-//! objects, which reads what an apply or a strategic merge patch came to.
+//! Errors about trees that do not fit their Go types, in the words of apimachinery's converter from
+//! unstructured objects, which reads the results of applies and strategic merge patches.
 
 use super::{MAX_ISSUE_BYTES, MAX_TREE_DEPTH, json};
 use crate::meta::go::base64;
@@ -7,7 +7,7 @@ use crate::meta::go::quantity::Quantity;
 use crate::meta::{Map, Value, time};
 use crate::schema::{Kind, Schema, TypeId, TypeRef};
 
-/// The most unknown fields that are told of.
+/// The maximum number of unknown fields that are reported.
 const MAX_UNKNOWN: usize = 1_000;
 
 /// Returns the error about an object that [`super::normalize`] has refused: the first value that
@@ -74,7 +74,7 @@ fn collect_unknown_in(
                 path.truncate(length);
             }
         }
-        // The converter does not say where in a map it is.
+        // The converter does not report keys of maps.
         (Kind::Map(item, _), Value::Object(map)) => map
             .values()
             .for_each(|value| collect_unknown_in(value, item, schema, path, found)),

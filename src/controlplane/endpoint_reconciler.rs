@@ -1,5 +1,5 @@
-//! The reconciler of what a server keeps up while it runs: its key among the living servers, the
-//! endpoints of the `kubernetes` service, and the objects that no cluster can be without
+//! The reconciler of periodic writes: the master lease of this server, the endpoints of the
+//! `kubernetes` service, and the objects that no cluster can be without
 //! (`pkg/controlplane/controller`, `pkg/controlplane/reconcilers`).
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// The number of rounds between two deletions of expired identity leases (`IdentityLeaseGCPeriod`:
 /// an hour).
 const LEASE_GC_ROUNDS: u64 = 360;
-/// The longest time that leaving the endpoints may take: a store that is away must not hold up the
+/// The timeout of removing this server from the endpoints: an unavailable store must not delay the
 /// shutdown.
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The namespace of the identity leases, and the label that they have.

@@ -12,7 +12,7 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
 use crate::registry::{Registry, Store};
 
-/// The kinds that RBAC rules are made of.
+/// The resources of RBAC.
 const RBAC_RESOURCES: [&str; 4] = [
     "clusterroles",
     "clusterrolebindings",
@@ -20,7 +20,7 @@ const RBAC_RESOURCES: [&str; 4] = [
     "rolebindings",
 ];
 
-/// The resources that the graph of the node authorizer is made of.
+/// The resources in the graph of the node authorizer.
 const NODE_GRAPH_RESOURCES: [(&str, &str); 4] = [
     ("", "pods"),
     ("", "persistentvolumes"),
@@ -74,7 +74,7 @@ pub async fn watch_node_graph(
     Ok(())
 }
 
-/// Keeps the custom resources in step with their definitions, which are in `definitions`.
+/// Keeps the custom resources up to date with their definitions, which are in `definitions`.
 ///
 /// # Errors
 /// The store's, of the first list.
@@ -87,7 +87,7 @@ pub async fn watch_definitions(
     informers.start(definitions, Arc::new(handler)).await
 }
 
-/// Hands one RBAC kind to the authorizer.
+/// Passes the objects of one RBAC resource to the authorizer.
 struct RbacHandler {
     rbac: Arc<RbacStore>,
     kind: String,
@@ -108,7 +108,7 @@ impl EventHandler for RbacHandler {
     }
 }
 
-/// Hands one kind to the graph of what nodes may see.
+/// Passes the objects of one resource to the graph of the node authorizer.
 struct NodeGraphHandler {
     graph: Arc<NodeGraph>,
     kind: String,
@@ -137,7 +137,7 @@ impl EventHandler for NodeGraphHandler {
     }
 }
 
-/// Hands the definitions to the controller of custom resources.
+/// Passes the definitions to the controller of custom resources.
 struct DefinitionHandler(Arc<Extensions>);
 
 impl EventHandler for DefinitionHandler {

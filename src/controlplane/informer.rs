@@ -1,5 +1,5 @@
-//! Keeps something in step with the objects of a resource: a list, then its changes, again and
-//! again.
+//! Informers: follow the objects of a resource by a list and a watch, and list again when the watch
+//! ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::registry::Store;
 use crate::registry::store::EventKind;
 use crate::storage::{Revision, Stored};
 
-/// The wait before a broken watch is opened again; doubles with each list that fails after that.
+/// The delay before a broken watch is opened again; doubles with each list that fails after that.
 const RETRY: Duration = Duration::from_millis(500);
-/// The longest wait before that.
+/// The maximum of that delay.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// A handler of the objects of a resource and their changes.
@@ -41,7 +41,7 @@ pub trait EventHandler: Send + Sync + 'static {
     fn remove(&self, object: &Object);
 }
 
-/// Those who follow, and whether they are in step.
+/// The informers of a server, each with its health.
 #[derive(Clone, Default)]
 pub struct Informers(Arc<Mutex<Vec<Arc<FailureTracker>>>>);
 
@@ -105,8 +105,8 @@ impl Informers {
     }
 }
 
-/// Follows the changes after a revision until the watch ends; without one, hands over everything
-/// that there is and says at which revision.
+/// With `from`, follows the changes after that revision until the watch ends. Then passes all
+/// objects to the handler, and returns the revision of that list.
 async fn list_and_watch(
     store: &Arc<Store>,
     handler: &dyn EventHandler,
@@ -128,7 +128,7 @@ fn decode(store: &Store, part: Option<&Projection>, stored: &Stored) -> Result<O
     }
 }
 
-/// Reports whether a change is none to the handler, as far as can be told without decoding.
+/// Reports whether a change is irrelevant to the handler, as far as is known without decoding.
 fn is_unchanged(store: &Store, handler: &dyn EventHandler, stored: &Stored) -> bool {
     store
         .codec
@@ -228,7 +228,7 @@ mod tests {
     }
 
     impl Names {
-        async fn become_known(&self, names: &[&str]) {
+        async fn wait_until_known(&self, names: &[&str]) {
             while !self.known.lock().iter().eq(names) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_does_not_exist_and_a_panic_is_not_the_end() {
+    async fn informer_skips_unreadable_objects_and_survives_panics() {
         let folder = tempfile::tempdir().expect("a folder");
         let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));
         let decl = crate::schema::builtin()
@@ -278,14 +278,14 @@ mod tests {
             .start(store, names.clone())
             .await
             .expect("it is listed");
-        names.become_known(&["a"]).await;
+        names.wait_until_known(&["a"]).await;
         put("c", false).await;
         put("d", true).await;
-        names.become_known(&["a", "d"]).await;
+        names.wait_until_known(&["a", "d"]).await;
         put("a", false).await;
-        names.become_known(&["d"]).await;
+        names.wait_until_known(&["d"]).await;
         put("b", true).await;
-        names.become_known(&["b", "d"]).await;
+        names.wait_until_known(&["b", "d"]).await;
         assert_eq!(informers.has_synced(), Ok(()));
         put("fatal", true).await;
         while !*names.panicked.lock() {
@@ -296,9 +296,9 @@ mod tests {
                 .has_synced()
                 .is_err_and(|why| why.contains("an object that nobody expected"))
         );
-        names.become_known(&["b", "d", "fatal"]).await;
+        names.wait_until_known(&["b", "d", "fatal"]).await;
         put("e", true).await;
-        names.become_known(&["b", "d", "e", "fatal"]).await;
+        names.wait_until_known(&["b", "d", "e", "fatal"]).await;
         assert_eq!(informers.has_synced(), Ok(()));
     }
 }

@@ -1,5 +1,5 @@
-//! The client that the server itself reads and writes objects with: the same stores as everybody's,
-//! as user `system:apiserver`, without admission (apiserver `LoopbackClientConfig`).
+//! The client of the server itself: it uses the same stores as all requests, as user
+//! `system:apiserver`, without admission (apiserver `LoopbackClientConfig`).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The keys of the living servers of a cluster: each writes a key with its address that expires
-//! unless it is renewed.
+//! Master leases: each server of a cluster keeps a key with its address, which expires unless it is
+//! renewed.
 //!
 //! The keys and their values are kube-apiserver's (`pkg/controlplane/reconcilers/lease.go`): both
 //! can be servers of one cluster.
@@ -13,9 +13,10 @@ use crate::meta::{Gvk, Object, json};
 use crate::schema::TypeRef;
 use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Stored, WriteOutcome};
 
-/// The time for which a server counts as living (`DefaultEndpointReconcilerTTL`).
+/// The time to live of a server's key (`DefaultEndpointReconcilerTTL`).
 const TTL: Duration = Duration::from_secs(15);
-/// The most attempts of a write that conflicts with those of another server of the same address.
+/// The maximum number of attempts of a write that conflicts with those of another server of the
+/// same address.
 const ATTEMPTS: usize = 5;
 
 /// The keys of all servers.
@@ -130,7 +131,7 @@ fn encode(address: IpAddr, generation: i64) -> Vec<u8> {
     protobuf::wrap("v1", "Endpoints", &raw)
 }
 
-/// `None` for what cannot be read: then it says nothing.
+/// `None` if it cannot be read.
 fn decode(stored: &Stored) -> Option<Object> {
     protobuf::decode(protobuf::unwrap(&stored.value).ok()?.raw, ty()?).ok()
 }

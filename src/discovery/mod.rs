@@ -26,7 +26,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The facts about the server that discovery shows beyond its resources.
 #[derive(Clone, Debug, Default)]
-pub struct About {
+pub struct ServerInfo {
     /// The host and port that clients reach this server at, such as `10.0.0.1:6443`.
     pub server_address: String,
     /// Paths that are served outside the API, such as `/healthz`; `GET /` lists them.
@@ -50,7 +50,10 @@ impl Documents {
     /// Renders the documents. Groups and versions are shown in the order in which their first
     /// resource comes: the built-in ones in the order of [`crate::schema::Schema::resources`], then
     /// those of CRDs by group name.
-    pub fn new<'a>(resources: impl IntoIterator<Item = &'a ResourceDecl>, about: &About) -> Self {
+    pub fn new<'a>(
+        resources: impl IntoIterator<Item = &'a ResourceDecl>,
+        about: &ServerInfo,
+    ) -> Self {
         let groups = groups::collect(resources);
         let mut by_path = HashMap::new();
         for group in &groups {
@@ -208,7 +211,7 @@ fn group_path(group: &str) -> String {
 }
 
 /// `GET /`: every path, sorted.
-fn index(groups: &[Group], about: &About) -> Value {
+fn index(groups: &[Group], about: &ServerInfo) -> Value {
     let mut paths: Vec<String> = [
         "/api",
         "/apis",

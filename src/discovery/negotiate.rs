@@ -24,7 +24,7 @@ pub enum Endpoint {
     Plain,
     /// Behind go-restful, and JSON only.
     JsonRoute,
-    /// JSON, whatever was asked for.
+    /// Always JSON.
     JsonAlways,
 }
 

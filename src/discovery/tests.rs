@@ -54,7 +54,7 @@ fn documents() -> Documents {
             "HorizontalPodAutoscaler",
         )
     };
-    let about = About {
+    let about = ServerInfo {
         server_address: "10.0.0.1:6444".to_owned(),
         paths: vec!["/healthz".to_owned()],
     };

@@ -1,5 +1,5 @@
-//! Large answers are compressed for clients that take it (apiserver `responsewriters`: gzip, level
-//! 1, above 128 KiB).
+//! Compression of large responses for clients that accept it (apiserver `responsewriters`: gzip,
+//! level 1, above 128 KiB).
 
 use std::io::Write;
 

@@ -80,8 +80,7 @@ pub struct Request {
     pub user: Arc<User>,
     /// The store of the resource; `None` until the request is routed, and for what is no resource.
     pub store: Option<Arc<Store>>,
-    /// The connection itself, once the answer says that protocols are switched. For one handler to
-    /// take.
+    /// The connection itself, after a response that switches protocols. For one handler to take.
     pub upgrade: Mutex<Option<OnUpgrade>>,
     /// The server's capacity that it holds. Work that goes on when the client has gone keeps the
     /// request, and so this.

@@ -114,8 +114,7 @@ pub fn output(
     Ok(output)
 }
 
-/// Refuses to tell events in a type that a stream cannot be made of: YAML documents cannot be told
-/// apart.
+/// Refuses to stream events in a type without framing: YAML documents cannot be told apart.
 ///
 /// # Errors
 /// 406 for YAML.
@@ -208,7 +207,7 @@ fn accept_params(params: &[(&str, &str)], media: MediaType, purpose: Purpose) ->
     })
 }
 
-/// People get indentation: `?pretty` says so, or a user agent that people use.
+/// Indents for people: with `?pretty`, or for user agents that people use.
 fn wants_pretty(user_agent: &str, query: &Query) -> bool {
     match query.get("pretty") {
         Some(value) if !value.is_empty() => {
@@ -220,7 +219,7 @@ fn wants_pretty(user_agent: &str, query: &Query) -> bool {
     }
 }
 
-/// The type of a request's body: JSON where nothing is said, 415 for what cannot be read.
+/// The type of a request's body: JSON by default, 415 for unknown types.
 ///
 /// # Errors
 /// 415 for a type that cannot be read.

@@ -1,5 +1,5 @@
-//! Bodies of requests. A body is read as a whole, within what all of them, and those of one user,
-//! may take of memory, and only while its client keeps sending.
+//! Request bodies. A body is read whole, within memory budgets for all requests and for those of
+//! one user, and only while its client keeps sending.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -21,17 +21,17 @@ use crate::meta::status::Result;
 
 /// The largest body of a request, in bytes.
 pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
-/// The memory for the bodies of all requests that are read or worked on, in bytes.
+/// The memory for the bodies of all requests in progress, in bytes.
 pub const MAX_ALL_BODIES: usize = 256 * 1024 * 1024;
-/// One part in so many of that is reserved for users without whom the cluster stands still.
+/// The divisor of the share that is reserved for system users, without whom the cluster stops.
 const ESSENTIAL_SHARE: usize = 4;
-/// One user may take one part in so many of what is for users of its kind.
+/// The divisor of the share of one user in the memory for users of its kind.
 const USER_SHARE: usize = 4;
 /// The unit in which memory is counted, in bytes.
 const UNIT: usize = 1024;
-/// The longest that a client may pause within a body.
+/// The maximum pause of a client within a body.
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);
-/// The least that a client has to send on average after that time, in bytes per second.
+/// The minimum average rate after that time, in bytes per second.
 const MIN_BYTES_PER_SECOND: u64 = 1024;
 
 /// The memory for the bodies of all requests.
@@ -73,8 +73,8 @@ impl Pool {
     }
 
     /// Waits for memory for a body: first behind the user's own requests, so that a user who holds
-    /// its whole share keeps nobody else waiting. All is taken at once, so nobody waits for others
-    /// who wait.
+    /// its whole share delays nobody else. All is taken at once, so nobody waits for others who
+    /// wait.
     async fn acquire(self: &Arc<Self>, user: &str, bytes: usize) -> Result<BodyPermit> {
         let closed = |_: AcquireError| Status::internal("the server is ending");
         let units = bytes.min(MAX_BODY_BYTES).div_ceil(UNIT);
@@ -91,7 +91,7 @@ impl Pool {
     }
 }
 
-/// One user's part of a pool, which is forgotten when nobody uses it any more.
+/// One user's part of a pool, which is dropped when it is no longer used.
 #[derive(Debug)]
 struct UserShare {
     pool: Arc<Pool>,
@@ -130,7 +130,7 @@ impl Drop for UserShare {
     }
 }
 
-/// The memory that a body takes. The share is given up last.
+/// The memory that a body takes. The user's share is released last.
 #[derive(Debug)]
 struct BodyPermit {
     _all: OwnedSemaphorePermit,
@@ -138,8 +138,7 @@ struct BodyPermit {
     _share: UserShare,
 }
 
-/// The body of a request, and the memory that it takes once it is read, for as long as there is
-/// the request.
+/// The body of a request, with the permit for its memory, which is held as long as the request.
 #[derive(Debug, Default)]
 pub struct RequestBody {
     incoming: Mutex<Option<Incoming>>,
@@ -155,7 +154,7 @@ impl RequestBody {
         }
     }
 
-    /// Reports whether somebody waits for the rest of the body.
+    /// Reports whether the rest of the body is awaited.
     pub fn is_reading(&self) -> bool {
         self.is_reading.load(Ordering::Relaxed)
     }
@@ -188,7 +187,7 @@ impl RequestBody {
     }
 }
 
-/// Reads a body, as long as its client keeps to [`STALL_TIMEOUT`] and [`MIN_BYTES_PER_SECOND`].
+/// Reads a body while its client keeps to [`STALL_TIMEOUT`] and [`MIN_BYTES_PER_SECOND`].
 async fn collect<B>(mut body: B) -> Result<Bytes>
 where
     B: HttpBody<Data = Bytes> + Unpin,

@@ -7,7 +7,7 @@ use crate::meta::names;
 use crate::meta::options::Query;
 use crate::meta::selector::fields::FieldSelector;
 
-/// The path segments that stand behind a namespace's name and are of the namespace itself.
+/// The path segments after a namespace's name that belong to the namespace itself.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 /// Deprecated verbs in the path.
 const PATH_VERBS: [&str; 2] = ["proxy", "watch"];
@@ -28,14 +28,14 @@ pub struct RequestInfo {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
-    /// The number of segments the path has from the resource on.
+    /// The number of path segments from the resource on.
     pub segments: usize,
     /// The name is the one that a field selector asks for.
     pub selects_name: bool,
     /// The path began with the deprecated `watch/`.
     pub watch_path: bool,
-    /// The resource stands behind `namespaces/NAME/` in the path. False for a namespace itself and
-    /// its subresources, although these have a `namespace`, too.
+    /// True if the resource follows `namespaces/NAME/` in the path. False for a namespace itself
+    /// and its subresources, although these have a `namespace`, too.
     pub inside_namespace: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Answers: bodies and Statuses with the headers that go with their representation.
+//! Responses: bodies and Statuses with the headers of their representation.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, WARNING, X_CONTENT_TYPE_OPTIONS};

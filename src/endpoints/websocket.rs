@@ -118,7 +118,7 @@ where
                     return;
                 }
             }
-            // What the client says is of no matter, only that it is there. Pings are answered by
+            // Messages of the client are ignored; reading detects its end. Pings are answered by
             // the socket.
             said = socket.next() => if !matches!(said, Some(Ok(_))) {
                 return;

@@ -1,6 +1,5 @@
-//! CustomResourceDefinitions: what they must look like, how their objects are read, checked and
-//! kept, and the watch over them that brings their resources into the registry and takes them out
-//! again.
+//! CustomResourceDefinitions: their validation, the handling of their objects, and the controller
+//! that registers their resources.
 
 mod controller;
 pub mod definition;

@@ -4,8 +4,7 @@
 use crate::meta::{Map, Value, json};
 use crate::registry::validation::Fields;
 
-/// Fields that are published as they are, unless they say nothing: empty texts and lists, and
-/// `false`.
+/// Fields that are published unchanged, unless they are empty: empty texts and lists, and `false`.
 const PLAIN: [&str; 28] = [
     "title",
     "description",
@@ -42,7 +41,7 @@ const RULES: &str = "x-kubernetes-validations";
 const ALTERNATIVES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
 /// The root of a structural schema. None in OpenAPI v2 where objects may have any field: to
-/// kubectl, whoever lists some forbids the others.
+/// kubectl, a schema that lists some fields forbids all others.
 pub fn root(schema: &Value, preserve: bool, for_v2: bool) -> Option<Map> {
     let tree = schema.as_object()?;
     let open = preserve || tree.flag(PRESERVE);

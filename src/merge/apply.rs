@@ -23,7 +23,7 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// The manager for which the annotation of client-side apply is read and kept up to date.
 const KUBECTL: &str = "kubectl";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The most bytes of all annotations, keys included.
+/// The maximum number of bytes of all annotations, keys included.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// A field that the configuration sets otherwise than a manager that owns it.
@@ -187,7 +187,7 @@ pub fn apply(
     Ok(object)
 }
 
-/// The kind that a configuration says it is; empty where its apiVersion makes no sense.
+/// The kind of a configuration; empty if its apiVersion is malformed.
 fn gvk_of(config: &Map) -> Gvk {
     let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or("");
     match text("apiVersion") {
@@ -226,7 +226,7 @@ fn owned_before<'a>(
     })
 }
 
-/// Refuses a configuration that says who manages it, or that does not fit its type.
+/// Refuses a configuration with managed fields, or one that does not fit its type.
 fn check_config(config: &Map, writer: &Writer<'_>) -> Result<()> {
     if config
         .get("metadata")

@@ -1,4 +1,4 @@
-//! Merging an applied configuration into an object by the topology of its type
+//! The merge of an applied configuration into an object by the topology of its type
 //! (structured-merge-diff `typed/merge.go`).
 
 use crate::meta::Value;
@@ -40,7 +40,7 @@ fn combine_entries(
     Ok(())
 }
 
-fn both_fit(scalar: Scalar, old: Option<&Value>, new: &Value) -> Result<()> {
+fn fits_both(scalar: Scalar, old: Option<&Value>, new: &Value) -> Result<()> {
     match (
         check_scalar(scalar, old, "lhs: "),
         check_scalar(scalar, Some(new), "rhs: "),
@@ -83,7 +83,7 @@ fn combine_value(ty: Option<Ty<'_>>, current: &mut Value, config: &Value) -> Res
         .ok_or_else(unknown_field)?;
     match (shape, config) {
         (Shape::Scalar(scalar), _) => {
-            both_fit(scalar, Some(current), config)?;
+            fits_both(scalar, Some(current), config)?;
             *current = config.clone();
         }
         (Shape::List(list), _) => {

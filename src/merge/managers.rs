@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: its entries, and what a write other than apply makes of them
+//! `metadata.managedFields`: its entries, and their changes by writes other than apply
 //! (apimachinery `util/managedfields`).
 
 use std::borrow::Cow;
@@ -67,7 +67,7 @@ impl Operation {
     }
 }
 
-/// The identity of an entry. An applier has one entry whatever its version; an updater one for each
+/// The identity of an entry. An applier has one entry for all versions; an updater one for each
 /// version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ManagerId<'a> {
@@ -453,9 +453,9 @@ impl<'a> ResetFields<'a> {
 /// `None` for a create.
 ///
 /// The managed fields of the request count first (it may set them, or reset them with `[]` or
-/// `[{}]`), then what the live object says; broken ones count as none. An object that is not
-/// tracked stays so. Where the objects do not fit their type, the managed fields are dropped rather
-/// than the request refused.
+/// `[{}]`), then those of the live object; broken ones count as none. An object that is not tracked
+/// stays so. Where the objects do not fit their type, the managed fields are dropped rather than
+/// the request refused.
 pub fn update(live: Option<&Object>, new: &mut Object, writer: &Writer<'_>) {
     let requested = new.metadata_mut().shift_remove("managedFields");
     let managed = starting_point(live, requested.as_ref(), writer.subresource);
@@ -514,7 +514,7 @@ fn is_zero(value: &Value) -> bool {
     value.is_null() || value.as_str().is_some_and(str::is_empty)
 }
 
-/// The entries after an update; owned by nobody else than `new` is what `new` changes.
+/// The entries after an update; fields that `new` changes are owned by its manager only.
 pub(super) fn updated<'a>(
     live: &'a Map,
     new: &'a Map,

@@ -64,7 +64,7 @@ impl<'a> PathElement<'a> {
 }
 
 impl PathElement<'static> {
-    /// Reads what stands behind the colon of a key that is no field's name.
+    /// Reads the part after the colon of a key that is not a field name.
     fn parse_item(kind: u8, rest: &str) -> Result<Option<Self>, String> {
         match kind {
             b'v' => {
@@ -255,8 +255,8 @@ fn compare_maps(a: &Map, b: &Map) -> Ordering {
     left.len().cmp(&right.len())
 }
 
-/// Reports whether two values are the same: integers and floats by value, maps whatever the order
-/// of their keys.
+/// Reports whether two values are the same: integers and floats by value, maps in any order of
+/// their keys.
 pub fn equal_values(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || compare_numbers(a, b).is_eq(),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_said_and_what_is_unknown_passed_over() {
+    fn broken_keys_are_errors_and_unknown_ones_are_skipped() {
         for (key, want) in [
             ("", Err(())),
             ("f", Err(())),

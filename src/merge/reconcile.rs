@@ -1,4 +1,4 @@
-//! Field sets that were recorded under an older schema, brought in line with the present one
+//! Reconciliation of field sets that were recorded under an older schema with the present one
 //! (structured-merge-diff `typed.ReconcileFieldSetWithSchema`).
 
 use super::path::PathElement;
@@ -20,7 +20,7 @@ pub fn reconcile<'a>(set: &Set<'a>, ty: Ty<'_>) -> Option<Set<'a>> {
     Some(out)
 }
 
-/// Finds the fields at and below `path` that are owned whole now. `whole` says whether the set
+/// Finds the fields at and below `path` that are owned whole now. `whole` is true if the set
 /// already sees it so.
 fn collect<'a>(
     ty: Option<Ty<'_>>,

@@ -1,4 +1,4 @@
-//! Managed fields between an object and its scale subresource: who owns the replicas of one owns
+//! Managed fields of an object and its scale subresource: the owners of the replicas of one own
 //! those of the other (apimachinery `util/managedfields/scalehandler.go`).
 
 use crate::meta::Value;

@@ -34,7 +34,7 @@ impl<'a> Set<'a> {
     /// The set of nothing.
     pub const EMPTY: Self = Self { nodes: Vec::new() };
 
-    /// A set of nodes in any order, each element once. Nodes that say nothing are left out.
+    /// A set of nodes in any order, each element once. Empty nodes are left out.
     pub fn from_nodes(mut nodes: Vec<Node<'a>>) -> Self {
         nodes.retain(Node::holds);
         if !nodes.is_sorted_by(|a, b| a.element < b.element) {
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_in_another_order_is_put_right() {
+    fn unordered_field_sets_are_sorted() {
         let fields = json!({"f:b": {}, "f:a": {"f:y": {}, "f:x": null}, "x:unknown": {"f:z": {}}});
         assert_eq!(
             serde_json::to_string(&set(&fields).encode()).expect("JSON"),

@@ -1,4 +1,4 @@
-//! Stories: operations on an object, and what it is and who owns what after each.
+//! Tests as stories: operations on an object, with the expected object and owners after each.
 
 mod seeds;
 
@@ -708,7 +708,7 @@ fn workloads() {
 }
 
 #[test]
-fn what_a_create_shows_anyway_is_owned_by_nobody() {
+fn empty_values_that_json_always_shows_have_no_owner() {
     let spec = json!({"replicas": 0, "template": {"metadata": {}, "spec": {"containers": null}}, "strategy": {}});
     builtin("apps/v1", "Deployment").check(
         &[op(Create, "a", json!({"spec": spec, "status": {}}))],
@@ -904,7 +904,7 @@ proptest! {
     }
 
     #[test]
-    fn what_nobody_owns_after_a_removal_is_gone(ops in history()) {
+    fn fields_without_owner_are_removed_by_an_apply(ops in history()) {
         let schema = widget_schema(false);
         let subject = widget(&schema);
         let applies: Vec<Op> = ops.into_iter().map(|op| Op { verb: Force, ..op }).collect();

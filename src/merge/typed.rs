@@ -1,5 +1,5 @@
-//! Values under the topology of their type: which fields an object sets, what differs between two,
-//! taking items out (structured-merge-diff `typed`).
+//! Values under the topology of their type: the fields that an object sets, comparison, and removal
+//! of items (structured-merge-diff `typed`).
 
 use std::borrow::Cow;
 use std::fmt;

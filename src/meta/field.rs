@@ -1,4 +1,4 @@
-//! Paths to fields and what is wrong with them (apimachinery `util/validation/field`).
+//! Field paths and field errors (apimachinery `util/validation/field`).
 
 use std::fmt;
 
@@ -131,7 +131,7 @@ pub struct FieldError {
     pub detail: String,
 }
 
-/// The most errors that are said of one object.
+/// The maximum number of errors reported for one object.
 const MAX_ERRORS: usize = 1_000;
 /// About as many bytes as the texts of these errors may have together; the first error may be
 /// longer.
@@ -330,17 +330,6 @@ impl FieldError {
     /// A string over `max` bytes.
     pub fn too_long(path: &Path, max: usize) -> Self {
         let unit = if max == 1 { "byte" } else { "bytes" };
-        Self::new(
-            ErrorType::TooLong,
-            path,
-            None,
-            format!("may not be more than {max} {unit}"),
-        )
-    }
-
-    /// A string over `max` characters.
-    pub fn too_long_characters(path: &Path, max: usize) -> Self {
-        let unit = if max == 1 { "character" } else { "characters" };
         Self::new(
             ErrorType::TooLong,
             path,

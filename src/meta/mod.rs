@@ -1,5 +1,5 @@
-//! The nouns of the Kubernetes API: objects, kinds, Status, selectors, times, request options,
-//! and what of Go they show through. No bytes, HTTP or tokio.
+//! The nouns of the Kubernetes API: objects, kinds, Status, selectors, times, request options, and
+//! the behaviour of Go that shows through in them. No bytes, HTTP or tokio.
 
 pub mod tree;
 pub mod time;

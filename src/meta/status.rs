@@ -1,5 +1,4 @@
-//! Status, the answer of every request that has no object to answer with (apimachinery
-//! `api/errors`).
+//! Status: the response to every request that returns no object (apimachinery `api/errors`).
 
 use crate::meta::go;
 use std::collections::BTreeSet;
@@ -162,7 +161,7 @@ impl Status {
         Self::about(403, "Forbidden", gvr, name, message)
     }
 
-    /// 422 with one cause for each error; a repeated message is said once.
+    /// 422 with one cause for each error; a repeated message is included once.
     pub fn invalid(gvk: &Gvk, name: &str, errors: ErrorList) -> Self {
         let kind = if gvk.group.is_empty() {
             gvk.kind.clone()

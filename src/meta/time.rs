@@ -1,5 +1,5 @@
-//! Times as the API writes them: RFC 3339 to the second, MicroTime to the microsecond; durations
-//! for people.
+//! Times as the API writes them: RFC 3339 in seconds, MicroTime in microseconds; durations for
+//! people.
 
 use std::fmt::Write as _;
 
@@ -185,7 +185,7 @@ impl Parser<'_> {
         Ok(Timestamp { seconds, nanos })
     }
 
-    fn cannot(&self, element: &str) -> String {
+    fn parse_error(&self, element: &str) -> String {
         let (text, rest) = (quote(self.text), quote(self.rest));
         format!(
             "parsing time {text} as {}: cannot parse {rest} as {}",
@@ -202,7 +202,7 @@ impl Parser<'_> {
         self.rest = self
             .rest
             .strip_prefix(literal)
-            .ok_or_else(|| self.cannot(literal))?;
+            .ok_or_else(|| self.parse_error(literal))?;
         Ok(())
     }
 
@@ -211,9 +211,9 @@ impl Parser<'_> {
             .rest
             .get(..4)
             .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-        let digits = digits.ok_or_else(|| self.cannot("2006"))?;
+        let digits = digits.ok_or_else(|| self.parse_error("2006"))?;
         self.rest = &self.rest[4..];
-        digits.parse().map_err(|_| self.cannot("2006"))
+        digits.parse().map_err(|_| self.parse_error("2006"))
     }
 
     /// Two digits, or one where they are not `fixed`.
@@ -235,7 +235,7 @@ impl Parser<'_> {
         let (value, length) = match (digit(0), digit(1)) {
             (Some(tens), Some(ones)) => (tens * 10 + ones, 2),
             (Some(ones), None) if !fixed => (ones, 1),
-            _ => return Err(self.cannot(element)),
+            _ => return Err(self.parse_error(element)),
         };
         self.rest = &self.rest[length..];
         if (min..=max).contains(&value) {
@@ -271,7 +271,7 @@ impl Parser<'_> {
         let micros = digits
             .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|digits| digits.parse::<u32>().ok());
-        let micros = micros.ok_or_else(|| self.cannot(ELEMENT))?;
+        let micros = micros.ok_or_else(|| self.parse_error(ELEMENT))?;
         self.rest = &self.rest[ELEMENT.len()..];
         Ok(micros * 1000)
     }
@@ -293,10 +293,10 @@ impl Parser<'_> {
         let sign = match bytes.first() {
             Some(b'+') => 1,
             Some(b'-') => -1,
-            _ => return Err(self.cannot(ELEMENT)),
+            _ => return Err(self.parse_error(ELEMENT)),
         };
         let (Some(hour), Some(b':'), Some(minute)) = (digits(1), bytes.get(3), digits(4)) else {
-            return Err(self.cannot(ELEMENT));
+            return Err(self.parse_error(ELEMENT));
         };
         self.rest = &self.rest[6..];
         if hour > 24 {

@@ -8,8 +8,8 @@ use crate::meta::Gvr;
 use crate::meta::go;
 use crate::schema::{ResourceDecl, builtin};
 
-/// The versions that kube-apiserver v1.36 serves where it is told to, and that this server does not
-/// have (`pkg/controlplane/instance.go`).
+/// The versions that kube-apiserver v1.36 serves on request, and that this server does not have
+/// (`pkg/controlplane/instance.go`).
 const ABSENT: &[(&str, &str)] = &[
     ("admissionregistration.k8s.io", "v1alpha1"),
     ("admissionregistration.k8s.io", "v1beta1"),
@@ -28,8 +28,7 @@ const ABSENT: &[(&str, &str)] = &[
     ("storagemigration.k8s.io", "v1beta1"),
 ];
 
-/// The versions that kube-apiserver v1.36 knows and does not serve whatever it is told
-/// (`pkg/apis/*/install`).
+/// The versions that kube-apiserver v1.36 knows and never serves (`pkg/apis/*/install`).
 const NEVER_SERVED: &[(&str, &str)] = &[
     ("admission.k8s.io", "v1"),
     ("admission.k8s.io", "v1beta1"),
@@ -63,7 +62,7 @@ type Version = (String, String);
 pub struct ApiEnablement {
     /// The versions that are not served, of those that this server has.
     versions: BTreeSet<Version>,
-    /// The resources that are (or are not) served whatever becomes of their versions.
+    /// The resources that are (or are not) served independently of their versions.
     resources: BTreeMap<(String, String, String), bool>,
 }
 
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_what_was_said() {
+    fn runtime_config_selects_the_served_versions() {
         for all in [
             "",
             "api/ga=true",

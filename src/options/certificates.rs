@@ -1,5 +1,5 @@
-//! Certificates and keys: read from the files that the flags name, made in the data directory where
-//! they name none.
+//! Certificates and keys: read from the files that flags name, generated in the data directory
+//! otherwise.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ const CA_YEARS: i16 = 10;
 const CERTIFICATE_YEARS: i16 = 1;
 /// A self-made certificate with fewer days left is made anew.
 const RENEWAL_DAYS: i64 = 90;
-/// The same of an authority's, which must outlive what it signs. Its key stays, so that who trusts
-/// the old one trusts what the new one signs.
+/// The same for an authority, which must outlive the certificates it signs. Its key stays, so that
+/// clients that trust the old one trust what the new one signs.
 const CA_RENEWAL_DAYS: i64 = 2 * 365;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
@@ -184,14 +184,14 @@ fn serving(
     };
     let exists = files.cert.exists() && files.key.exists();
     if exists && config.serving.cert_dir.is_some() {
-        // Someone else's choice: taken as it is, whatever names it has.
+        // Chosen by the user: used with any names.
         let pair = CertKeyPair::read(&files, Some(["cert-dir", "cert-dir"]))?;
         let trusted = pair.cert.text()?.to_owned();
         return Ok((pair, trusted));
     }
     let ca = Authority::load_or_make(pki, "ca", CA_NAME, now)?;
     let names = serving_names(config, advertise);
-    if !(exists && still_good(&files.cert, &names, now)) {
+    if !(exists && is_reusable(&files.cert, &names, now)) {
         let mut params = params("kube-apiserver", &[], CERTIFICATE_YEARS, now);
         params.subject_alt_names = CertificateParams::new(names)?.subject_alt_names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -232,7 +232,7 @@ fn hostname() -> String {
 }
 
 /// Reports whether a certificate has all these names and is valid for long enough.
-fn still_good(path: &Path, names: &[String], now: Timestamp) -> bool {
+fn is_reusable(path: &Path, names: &[String], now: Timestamp) -> bool {
     use x509_parser::extensions::GeneralName;
     use x509_parser::prelude::FromDer;
     let Ok(der) = CertificateDer::from_pem_file(path) else {
@@ -363,7 +363,7 @@ fn client_pair(
         key: pki.join(format!("{file}.key")),
     };
     let ca = Authority::load_or_make(pki, ca, ca_name, now)?;
-    if !(files.key.exists() && still_good(&files.cert, &[], now)) {
+    if !(files.key.exists() && is_reusable(&files.cert, &[], now)) {
         let mut params = params(name, groups, CERTIFICATE_YEARS, now);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         ca.issue(params, &files)?;
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_made_once_and_kept() {
+    fn generated_files_are_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = config(&[format!("--data-dir={}", folder.path().display())]);
         let first = prepare(&config, LOOPBACK, Timestamp::now()).expect("made");
@@ -520,7 +520,7 @@ mod tests {
             (&second.signing_key, &second.client_ca)
         );
         let now = Timestamp::now();
-        assert!(still_good(
+        assert!(is_reusable(
             &folder.path().join("pki/apiserver.crt"),
             &[
                 "kubernetes.default.svc".into(),
@@ -529,7 +529,7 @@ mod tests {
             ],
             now
         ));
-        assert!(!still_good(
+        assert!(!is_reusable(
             &folder.path().join("pki/apiserver.crt"),
             &["example.com".into()],
             now
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_to_end_is_made_anew_and_authorities_keep_their_keys() {
+    fn expiring_certificates_are_renewed_and_authorities_keep_their_keys() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = config(&[format!("--data-dir={}", folder.path().display())]);
         let pki = folder.path().join("pki");

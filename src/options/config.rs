@@ -1,4 +1,4 @@
-//! The configuration of a server: what the flags say, typed and checked, before any file is read.
+//! The configuration of a server: the flags, typed and validated, before any file is read.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
@@ -17,7 +17,7 @@ pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 pub const DEFAULT_MAX_STREAMS: u32 = 100;
 /// The fewest threads that run tasks: one that computes long must not be the only one.
 pub const MIN_WORKER_THREADS: usize = 2;
-/// The most threads that run tasks.
+/// The maximum number of threads that run tasks.
 pub const MAX_WORKER_THREADS: usize = 1024;
 /// The largest `--goaway-chance` (apiserver `server/options/server_run_options.go`).
 pub const MAX_GOAWAY_CHANCE: f64 = 0.02;
@@ -241,7 +241,7 @@ pub struct Requests {
     pub(crate) timeout: Duration,
     /// The shortest time that a watch lasts.
     pub(crate) min_watch: Duration,
-    /// The chance that an answer tells an HTTP/2 client to open another connection.
+    /// The probability that a response asks an HTTP/2 client to open a new connection (GOAWAY).
     pub(crate) goaway_chance: f64,
 }
 
@@ -774,7 +774,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flags_are_enough() {
+    fn configuration_without_flags_is_valid() {
         let config = config(&[]).expect("defaults");
         assert_eq!(config.serving.port, 6443);
         assert_eq!(config.services.kubernetes_ip().to_string(), "10.0.0.1");

@@ -1,5 +1,4 @@
-//! Key content: files with certificates, keys and tokens, each with the flag that names it, as
-//! they were read.
+//! Contents of certificate, key and token files, each with the flag that names the file.
 
 use std::fmt;
 use std::fs::File;

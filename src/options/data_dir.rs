@@ -1,5 +1,5 @@
-//! The data folder (`--data-dir`): the embedded store, keys and the administrator's kubeconfig. All
-//! of it is its owner's alone.
+//! The data directory (`--data-dir`): the embedded store, keys and the administrator's kubeconfig,
+//! all readable by the owner only.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ pub const PKI: &str = "pki";
 /// The kubeconfig that the server makes for its administrator.
 pub const KUBECONFIG: &str = "admin.kubeconfig";
 
-/// Takes from everybody but the owner what an earlier version, or somebody since, has let them do.
+/// Removes permissions for others that an earlier version or a user may have left.
 pub fn secure(folder: &Path) {
     restrict_own_dir(folder, &[embedded::FILE, PKI, KUBECONFIG]);
     restrict_mode(&folder.join(embedded::FILE));

@@ -1,5 +1,5 @@
-//! Configuration: the flags of kube-apiserver, the typed configuration made of them, and the
-//! certificates, keys and folders that they name.
+//! Configuration: the flags of kube-apiserver, the typed configuration, and the certificates, keys
+//! and directories that it names.
 
 pub mod api_enablement;
 pub mod certificates;

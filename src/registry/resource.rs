@@ -293,10 +293,6 @@ impl Resource {
         self.conversion.is_none() && !self.decl.stored_as_json
     }
 
-    pub fn supports(&self, verb: &str) -> bool {
-        self.decl.verbs.iter().any(|one| one == verb)
-    }
-
     /// Reports whether a selector may use a field label; the error is the one that clients know.
     ///
     /// # Errors

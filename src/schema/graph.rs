@@ -1,5 +1,5 @@
-//! One arena of types that refer to one another by index; built-ins and CRDs differ only in who
-//! fills it.
+//! An arena of types that refer to one another by index. Built-in and custom types differ only in
+//! the builder.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -92,7 +92,7 @@ pub struct Field {
     /// A list that protobuf carries as the only field of a message (APIResource.verbs). The lists
     /// of a map always are.
     pub wrapped: bool,
-    /// The Go type as decoding errors spell it (`v1.PodPhase`); empty where [`Kind`] says it all.
+    /// The Go type as decoding errors spell it (`v1.PodPhase`); empty if [`Kind`] determines it.
     pub go_type: String,
     /// The text that the codec puts where the string is empty: upstream applies some defaults
     /// whenever it reads (the phase of a PersistentVolumeClaim). Empty for most.
@@ -103,7 +103,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// A field of which nothing is said but its name and kind: absent unless it is there.
+    /// A field with a name and a kind only, which is omitted when absent.
     pub fn new(json: impl Into<Key>, kind: Kind) -> Self {
         Self {
             json: json.into(),

@@ -1,4 +1,4 @@
-//! The graph of API types: what drives decoding, encoding, defaulting, merging and documentation.
+//! The graph of API types, which drives decoding, encoding, defaulting, merging and documentation.
 //! Knows no users and no CRD objects.
 
 mod builtin;

@@ -1,5 +1,5 @@
-//! A type as the protobuf codec reads it: numbers look up a dense table, and what JSON shows of a
-//! field is there as bytes.
+//! A type as the protobuf codec reads it: a dense table by field number, with the constant bytes of
+//! its JSON prepared.
 
 use super::graph::{Field, Kind, Presence, Schema, SchemaAlternative, Type, TypeRef};
 
@@ -221,7 +221,7 @@ impl WireField {
     }
 }
 
-/// Returns what JSON shows of an absent field, after a comma.
+/// Returns the JSON of an absent field, after a comma.
 fn absent(schema: &Schema, field: &Field, depth: usize) -> String {
     let name = &field.json;
     match field.presence {

@@ -1,4 +1,4 @@
-//! Authentication as the configuration asks for it.
+//! Assembly of the authenticators that the configuration asks for.
 
 use std::sync::Arc;
 
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flags_give_tokens_and_discovery() {
+    fn default_flags_enable_tokens_and_discovery() {
         let folder = tempfile::tempdir().expect("a folder");
         let made = set_up(folder.path(), &[]).expect("set up");
         assert!(made.issuer.is_some());

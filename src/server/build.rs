@@ -26,7 +26,7 @@ use crate::controlplane::loopback_client::LoopbackClient;
 use crate::controlplane::master_leases::MasterLeases;
 use crate::controlplane::reconcilers::service_cidr::{self, DefaultServiceCidr};
 use crate::controlplane::reconcilers::{EventRecorder, Repairs};
-use crate::discovery::About;
+use crate::discovery::ServerInfo;
 use crate::endpoints::Api;
 use crate::endpoints::handlers::token::TokenIssuer;
 use crate::endpoints::request_body::{BodyBudget, MAX_ALL_BODIES};
@@ -52,8 +52,8 @@ impl From<Status> for BuildError {
     }
 }
 
-/// The parts of a server that others go on using.
-pub struct Built {
+/// The parts of a server that are used after its construction.
+pub struct BuiltServer {
     pub chain: HandlerChain,
     /// It is to run for as long as the server does.
     pub endpoint_reconciler: EndpointReconciler,
@@ -70,11 +70,11 @@ struct Cluster {
     authorizer: Arc<dyn Authorizer>,
 }
 
-/// Builds a server: makes the bootstrap objects and waits until authorization knows its rules.
+/// Builds a server: creates the bootstrap objects and waits until authorization knows its rules.
 ///
 /// # Errors
 /// The store's, and credentials that cannot be understood.
-pub async fn build_server(deps: &ServerDeps) -> Result<Built, BuildError> {
+pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> {
     let clock = Clock::system();
     let hooks = Arc::new(DefinitionHooks::default());
     let node_ports = Arc::new(stores::node_ports(deps));
@@ -88,14 +88,14 @@ pub async fn build_server(deps: &ServerDeps) -> Result<Built, BuildError> {
     health::add_informers(&deps.health, &cluster.informers);
     let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
     log_unenforced(&cluster.registry).await;
-    Ok(Built {
+    Ok(BuiltServer {
         chain: filter_chain(deps, cluster, &authentication, clock),
         endpoint_reconciler,
         authentication,
     })
 }
 
-/// Starts to follow what authorization and custom resources depend on.
+/// Starts the informers of authorization and custom resources.
 async fn start_informers(
     deps: &ServerDeps,
     registry: Arc<Registry>,
@@ -133,7 +133,7 @@ fn filter_chain(
             clock.clone(),
         )) as Arc<dyn TokenIssuer>
     });
-    let about = About {
+    let about = ServerInfo {
         server_address: deps.advertise.to_string(),
         paths: paths(),
     };
@@ -234,11 +234,10 @@ async fn endpoint_reconciler(
     Ok(endpoint_reconciler)
 }
 
-/// The most objects of a kind that the log names at start.
+/// The maximum number of objects of a kind that the log names at start.
 const MAX_LOGGED_UNENFORCED: usize = 20;
 
-/// Logs which objects are stored and not enforced. Those that the server made itself are no
-/// surprise.
+/// Logs which objects are stored and not enforced. Bootstrap objects are left out.
 async fn log_unenforced(registry: &Registry) {
     for row in UNENFORCED {
         let Some(store) = registry.get(&Gvr::new(row.group, "v1", row.resource)) else {
@@ -368,7 +367,7 @@ async fn authorizer(
     Ok(Arc::new(authz::Chain(chain)))
 }
 
-/// Serves the custom resources whose definitions there are, and follows what becomes of them.
+/// Serves the custom resources of all definitions, and follows their changes.
 async fn extensions(
     deps: &ServerDeps,
     registry: &Arc<Registry>,
@@ -382,7 +381,7 @@ async fn extensions(
         .ok_or_else(|| Status::internal("definitions are not served"))?;
     let stores = Box::new(StoreFactory::new(deps, clock));
     let extensions = Extensions::new(registry.clone(), definitions.clone(), stores, clock.clone());
-    hooks.tell(extensions.clone());
+    hooks.attach(extensions.clone());
     watch_definitions(definitions, &extensions, informers).await?;
     Ok(extensions)
 }

@@ -1,4 +1,4 @@
-//! The connections of a listener: how many there may be, and when one is to be closed.
+//! The connections of a listener: limits on their number, and the choice of those to close.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ static CLOSED: Counter = Counter::new(
     &["reason"],
 );
 
-/// A connection, as far as its requests should know.
+/// The view that requests have of their connection.
 #[derive(Debug)]
 pub struct Connection {
     pub remote: SocketAddr,
@@ -37,8 +37,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Notes that the client has shown who it is. The first user counts: false where that one has
-    /// too many connections already, and the connection is closed.
+    /// Notes the authenticated user of the connection. The first user counts: false where that one
+    /// has too many connections already, and the connection is closed.
     pub fn authenticated(&self, user: &User) -> bool {
         self.state.authenticated(user)
     }
@@ -66,7 +66,7 @@ pub struct Connections {
     users: Mutex<UserConnections>,
 }
 
-/// The number of connections users have.
+/// The number of connections of each user.
 #[derive(Debug, Default)]
 struct UserConnections {
     by_name: HashMap<Arc<str>, usize>,
@@ -74,9 +74,9 @@ struct UserConnections {
     ordinary: usize,
 }
 
-/// A connection that is counted as a user's.
+/// A connection that counts against the limit of its user, until dropped.
 #[derive(Debug)]
-struct Claim {
+struct UserConnection {
     user: Arc<str>,
     is_ordinary: bool,
 }
@@ -122,9 +122,9 @@ impl Connections {
         self.unauthenticated.lock().remove(&number);
     }
 
-    /// Counts a connection as a user's, unless `claim` says that it is counted already. False where
-    /// the user has as many as it may.
-    fn claim(&self, user: &User, claim: &OnceLock<Claim>) -> bool {
+    /// Counts a connection as a user's, unless `claim` shows that it is counted already. False
+    /// where the user has as many as it may.
+    fn claim(&self, user: &User, claim: &OnceLock<UserConnection>) -> bool {
         if user.is_privileged() {
             return true;
         }
@@ -140,11 +140,11 @@ impl Connections {
         let user: Arc<str> = user.name.as_str().into();
         *users.by_name.entry(user.clone()).or_default() += 1;
         users.ordinary += usize::from(is_ordinary);
-        claim.get_or_init(|| Claim { user, is_ordinary });
+        claim.get_or_init(|| UserConnection { user, is_ordinary });
         true
     }
 
-    fn release(&self, claim: &Claim) {
+    fn release(&self, claim: &UserConnection) {
         let users = &mut *self.users.lock();
         users.ordinary -= usize::from(claim.is_ordinary);
         if let Some(open) = users.by_name.get_mut(&claim.user) {
@@ -158,9 +158,9 @@ impl Connections {
 
 /// The phases of a connection, in order.
 const OPEN: u8 = 0;
-/// Requests finish, others are not taken.
+/// Requests in progress finish, new ones are refused.
 const DRAINING: u8 = 1;
-/// It ends at once.
+/// The connection ends at once.
 const ABORTED: u8 = 2;
 /// No time.
 const NEVER: u64 = 0;
@@ -193,7 +193,7 @@ pub struct ConnectionState {
     header_since: AtomicU64,
     is_authenticated: AtomicBool,
     /// The user that it is counted for.
-    claim: OnceLock<Claim>,
+    claim: OnceLock<UserConnection>,
     phase: AtomicU8,
     /// The time at which the phase began.
     phase_since: AtomicU64,
@@ -288,7 +288,7 @@ impl ConnectionState {
 
     /// Notes that a request has been answered.
     pub fn request_ended(&self) {
-        // First: whoever sees that there are no requests sees since when.
+        // Stored first: readers that see no requests also see since when.
         self.header_since.store(NEVER, Ordering::Relaxed);
         self.idle_since.store(self.now(), Ordering::Relaxed);
         if self.requests.fetch_sub(1, Ordering::Release) == 1 {
@@ -336,8 +336,8 @@ impl ConnectionState {
         }
     }
 
-    /// Waits until the connection is to be closed: its phase says so, or its client has been silent
-    /// for too long.
+    /// Waits until the connection is to be closed: by its phase, or because its client has been
+    /// silent for too long.
     pub async fn until_close(&self, http2: bool) -> Close {
         loop {
             let left = match self.time_left(http2) {
@@ -351,8 +351,8 @@ impl ConnectionState {
         }
     }
 
-    /// Returns how long the connection may go on at least, as it is now. What happens on it wakes
-    /// nobody: this is looked at again later.
+    /// Returns the time until the connection may have to be closed, in its present state. What
+    /// happens on it wakes nobody: this is looked at again later.
     fn time_left(&self, http2: bool) -> Result<Duration, Close> {
         let limits = &self.connections.limits;
         match self.phase.load(Ordering::Relaxed) {
@@ -411,7 +411,7 @@ impl ConnectionState {
     }
 }
 
-/// Gives back the place that a connection has, when nobody has a part of it any more.
+/// Releases the capacity of a connection when its last part is dropped.
 impl Drop for ConnectionState {
     fn drop(&mut self) {
         self.release_pending();
@@ -422,7 +422,7 @@ impl Drop for ConnectionState {
     }
 }
 
-/// Takes the connection from the unauthenticated ones when its task ends.
+/// Removes the connection from the unauthenticated ones when its task ends.
 #[derive(Debug)]
 pub struct Deregistration(pub Arc<ConnectionState>);
 

@@ -1,5 +1,5 @@
-//! The discovery and OpenAPI documents of what is served right now: made anew when somebody asks
-//! after it changed.
+//! The discovery and OpenAPI documents of the resources that are served now, rendered again on the
+//! first request after a change.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use http::{HeaderMap, Response};
 
 use crate::base::blocking::run_blocking;
 use crate::discovery::openapi::{CustomKind, OpenApi};
-use crate::discovery::{About, Documents};
+use crate::discovery::{Documents, ServerInfo};
 use crate::extensions::compare_versions;
 use crate::meta::Gvr;
 use crate::meta::status::Result;
@@ -26,12 +26,12 @@ struct Snapshot {
 /// Answers with the documents of the present.
 pub struct DiscoveryHandler {
     registry: Arc<Registry>,
-    about: About,
+    about: ServerInfo,
     latest: ArcSwap<Snapshot>,
 }
 
 impl DiscoveryHandler {
-    pub fn new(registry: Arc<Registry>, about: About) -> Self {
+    pub fn new(registry: Arc<Registry>, about: ServerInfo) -> Self {
         let builtin = OpenApi::new(crate::schema::builtin(), |decl| is_served(&registry, decl));
         let latest = ArcSwap::from_pointee(snapshot(&registry, &about, &builtin));
         Self {
@@ -55,7 +55,7 @@ impl DiscoveryHandler {
 
     /// Answers a GET of a path below `/openapi`; see [`OpenApi::answer`].
     pub fn openapi(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
-        // Those that nobody has asked for yet are large, and made now.
+        // Documents that were not requested yet are large, and rendered now.
         path.starts_with("/openapi")
             .then(|| run_blocking(|| self.present().openapi.answer(path, query, headers)))
             .flatten()
@@ -85,7 +85,7 @@ fn is_served(registry: &Registry, decl: &ResourceDecl) -> bool {
     registry.is_served(&Gvr::new(&decl.group, &decl.version, &decl.resource))
 }
 
-fn snapshot(registry: &Registry, about: &About, before: &OpenApi) -> Snapshot {
+fn snapshot(registry: &Registry, about: &ServerInfo, before: &OpenApi) -> Snapshot {
     // What changes meanwhile is seen by the next request.
     let version = registry.version();
     let custom = registry.custom();

@@ -11,14 +11,14 @@ use crate::controlplane::informer::Informers;
 use crate::endpoints::body::{Body, full};
 use crate::options::config::Config;
 use crate::storage::StorageError;
-use crate::telemetry::health::{Answer, Health, Scope};
+use crate::telemetry::health::{Health, HealthResponse, Scope};
 
-/// The time for which the outcome of a check of the store is reused: anybody may ask, and as often
-/// as they like.
+/// The time for which the outcome of a check of the store is reused: any client may request it, as
+/// often as they like.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A health answer as upstream's handlers write it.
-pub fn response(answer: Answer) -> Response<Body> {
+pub fn response(answer: HealthResponse) -> Response<Body> {
     let mut response = Response::new(full(answer.body));
     *response.status_mut() =
         StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

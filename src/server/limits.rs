@@ -1,50 +1,48 @@
-//! Limits on what clients may hold of this server: connections, and for how long without a request.
+//! Limits on connections: their number, and the time without a request.
 
 use std::time::Duration;
 
-/// The longest that a TLS handshake may take (Go's `ReadHeaderTimeout` bounds it, more generously).
+/// The timeout of a TLS handshake (Go's `ReadHeaderTimeout` bounds it, more generously).
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest that an HTTP/2 client may take to send its preface (Go's `prefaceTimeout`).
+/// The timeout of an HTTP/2 client's preface (Go's `prefaceTimeout`).
 pub const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest that the header of an HTTP/1.1 request may take (`ReadHeaderTimeout` in apiserver
+/// The timeout of the header of an HTTP/1.1 request (`ReadHeaderTimeout` in apiserver
 /// `server/secure_serving.go`).
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
-/// The longest that a connection may wait for its next request (`IdleTimeout` in apiserver
-/// `server/secure_serving.go`).
+/// The timeout of an idle connection (`IdleTimeout` in apiserver `server/secure_serving.go`).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// The time for which an HTTP/2 client that was told to go away may begin requests on the same
-/// connection: it may not have heard yet. Later ones are refused.
+/// The time after a GOAWAY in which requests on the same connection are still accepted: the client
+/// may not have received it yet. Later ones are refused.
 pub const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
-/// The number of requests are refused on such a connection before it is cut off.
+/// The number of requests that are refused on such a connection before it is closed.
 pub const MAX_REFUSED_STREAMS: usize = 256;
-/// The longest that the requests of such a connection may go on: longer than the watches of clients
-/// that do not ask for a time of their own.
+/// The maximum duration of requests on such a connection: longer than watches without a timeout of
+/// their own.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// The time for which an HTTP/2 connection that was told to go away stays open after its last
-/// answer, so that it arrives.
+/// The time for which an HTTP/2 connection stays open after a GOAWAY and its last response, so that
+/// the response arrives.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most connections, whatever the limit of file descriptors is.
+/// The maximum number of connections, regardless of the limit of file descriptors.
 pub const MAX_CONNECTIONS: usize = 65_536;
 /// Connections take at most this share of the file descriptors, in percent: the store and its files
 /// need some, too.
 pub const CONNECTIONS_PERCENT: u64 = 75;
-/// Connections whose client is not authenticated, handshakes among them, take at most this share
-/// of all, in percent. When there are more, the oldest of them is closed: who wants to keep others
-/// out has to be faster than all of them.
+/// Connections whose client is not authenticated, handshakes among them, take at most this share of
+/// all, in percent. When there are more, the oldest of them is closed: an attacker would have to
+/// connect faster than all other clients together.
 pub const UNAUTHENTICATED_PERCENT: usize = 25;
 /// The connections of one user take at most this share of all, in percent; those of administrators
 /// and of the control plane have no limit.
 pub const USER_PERCENT: usize = 25;
-/// The connections of all users without whom the cluster goes on take at most this share of all, in
-/// percent.
+/// The connections of all users other than the system's take at most this share, in percent.
 pub const ORDINARY_PERCENT: usize = 75;
 /// The bytes of unanswered requests that an unauthenticated client may have sent before it counts
 /// against the next limit: more than the header of any usual
 /// request.
 pub const USUAL_UNAUTHENTICATED_BYTES: usize = 32 * 1024;
-/// The bytes that all those may have sent beyond that; whoever sends more is cut off.
+/// The bytes that all those may have sent beyond that; a connection that sends more is closed.
 pub const MAX_UNAUTHENTICATED_BYTES: usize = 128 * 1024 * 1024;
-/// The least that the shares come to.
+/// The minimum of each share.
 const FEWEST: usize = 16;
 
 /// The limits of connections. Tests set smaller values.
@@ -94,8 +92,8 @@ impl Limits {
     }
 }
 
-/// Raises the limit of open files to what the process may have, as Go programs do at their start,
-/// and returns it.
+/// Raises the soft limit of open files to the hard limit, as Go programs do at their start, and
+/// returns it.
 pub fn raise_descriptors() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -113,7 +111,7 @@ pub fn raise_descriptors() -> u64 {
     descriptors()
 }
 
-/// The number of files the process may have open.
+/// Returns the limit of open files of the process.
 pub fn descriptors() -> u64 {
     use rustix::process::{Resource, getrlimit};
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)

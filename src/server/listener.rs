@@ -288,7 +288,7 @@ async fn serve_http1<H: Handler>(
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades()
     );
-    // The handler runs in this task, and says here until when its answer must have been read.
+    // The handler runs in this task, and sets here the deadline for reading its response.
     let mut timer = DeadlineTimer::default();
     tokio::select! {
         ended = poll_fn(|cx| timer.poll(serving.as_mut(), cx)) => return ended.unwrap_or(Ok(())),
@@ -348,7 +348,7 @@ async fn answer<H: Handler>(
     Ok(handler.handle(request, &connection, guard).await)
 }
 
-/// A stream that tells its connection how much it received.
+/// A stream that reports the number of received bytes to its connection.
 struct MeteredStream<S> {
     stream: S,
     state: Arc<ConnectionState>,
@@ -526,7 +526,7 @@ mod tests {
         }
     }
 
-    /// Always shows the same certificate, of whatever version.
+    /// Always presents the same certificate, of any version.
     #[derive(Debug)]
     struct Show(Arc<rustls::sign::CertifiedKey>);
 

@@ -30,17 +30,17 @@ use crate::options::config::{Config, StorageConfig};
 use crate::options::credential_files::{CertError, CertKeyPair, CredentialFile, FileContent};
 use crate::storage::etcd3::Etcd3;
 
-/// The time between two looks at the files.
+/// The interval at which the files are checked.
 pub const INTERVAL: Duration = Duration::from_secs(10);
-/// The time until the second look at files that have changed.
+/// The delay before changed files are checked again.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
-/// The time between two checks whether the server's own certificates are about to expire.
+/// The interval at which the expiry of the server's own certificates is checked.
 const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
-/// Puts the content of some files to use, or says why that is not possible.
+/// Applies the content of some files, or returns the reason that it cannot.
 type Apply = Box<dyn Fn(&[FileContent]) -> Result<(), String> + Send + Sync>;
 
-/// Files that are read together, and what is done when they change.
+/// Files that are read together, and the action when they change.
 pub struct WatchedFiles {
     files: Vec<CredentialFile>,
     /// A hash of the content in use.
@@ -68,7 +68,7 @@ impl WatchedFiles {
     }
 
     /// Applies what the files hold if it is not in use, and was there at the last look, too.
-    /// Returns whether it was not, so that a second look is due.
+    /// Returns true if it was not, so that the file is checked again.
     fn check(&mut self) -> bool {
         if self.files.iter().any(CredentialFile::is_pipe) {
             return false;
@@ -77,7 +77,7 @@ impl WatchedFiles {
             Ok(contents) => contents,
             Err(why) => {
                 self.found = None;
-                self.complain(why);
+                self.log_failure(why);
                 return false;
             }
         };
@@ -99,7 +99,7 @@ impl WatchedFiles {
                 self.complaint.clear();
             }
             // Another file may be what it is refused for, so it is tried again.
-            Err(why) => self.complain(why),
+            Err(why) => self.log_failure(why),
         }
         false
     }
@@ -116,7 +116,7 @@ impl WatchedFiles {
     }
 
     /// Logs an error, unless it is that of the last look.
-    fn complain(&mut self, why: String) {
+    fn log_failure(&mut self, why: String) {
         if why != self.complaint {
             // Most errors name their file.
             let named = |file: &CredentialFile| why.starts_with(&file.to_string());
@@ -146,7 +146,7 @@ fn hash(contents: &[FileContent]) -> Vec<u8> {
         .collect()
 }
 
-/// Looks after the files.
+/// Watches the files and applies their changes.
 pub struct Reloader {
     sources: Vec<WatchedFiles>,
     config: Arc<Config>,
@@ -282,8 +282,7 @@ fn single<E: ToString>(
     })
 }
 
-/// The files that clients of etcd are made with, read and looked at; none where no etcd is asked
-/// over TLS.
+/// The files of the etcd clients; none if no etcd is reached over TLS.
 ///
 /// # Errors
 /// Files that cannot be read or used.
@@ -342,7 +341,7 @@ pub fn etcd_watched_files(files: &[FileContent], etcds: Vec<Arc<Etcd3>>) -> Watc
     })
 }
 
-/// SIGHUP, which no longer ends the process once this is made.
+/// Listens for SIGHUP, which from then on no longer ends the process.
 pub struct SighupListener {
     #[cfg(unix)]
     signal: Option<tokio::signal::unix::Signal>,
@@ -393,7 +392,7 @@ mod tests {
     use crate::options::flags::{Command, parse};
     use crate::storage::embedded::Embedded;
 
-    /// One service account, whatever is asked for.
+    /// Returns one service account for every name.
     struct Accounts;
 
     #[async_trait]

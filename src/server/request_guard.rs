@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use super::connections::ConnectionState;
 use super::filters::Permit;
 
-/// The capacity that a request holds: its place among the requests in flight, and its part of the
-/// connection. Whoever works on a request keeps it, also after its client has gone.
+/// The capacity that a request holds: its slot among the requests in flight, and its part of the
+/// connection. It is kept by all work on the request, also after the client has disconnected.
 #[derive(Debug)]
 pub struct RequestGuard {
     connection: Arc<ConnectionState>,
@@ -35,7 +35,7 @@ impl RequestGuard {
         *self.permit.lock() = Some(permit);
     }
 
-    /// Gives the place back before the answer has been read, if nobody works on the request any
+    /// Releases the capacity before the response has been read, if no task works on the request any
     /// more. A client may take its time to read even a refusal; what it holds meanwhile is a short
     /// answer and no more.
     pub fn release_permit(self: &Arc<Self>) {

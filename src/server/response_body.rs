@@ -1,5 +1,4 @@
-//! The body of an answer on its way to the client, and what its request holds until it has been
-//! sent.
+//! The body of a response while it is sent, with the resources that its request holds until then.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -72,7 +71,7 @@ impl Drop for ResponseState {
     }
 }
 
-/// The body of an answer, and what the request holds until it has been sent.
+/// The body of a response, and the guard of the request until it has been sent.
 pub struct ResponseBody {
     body: Body,
     // Apart: there are many watches.
@@ -170,7 +169,7 @@ impl HttpBody for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        // Of a body that says itself that it ends, the end is not asked for.
+        // A body that reports its end is not polled for it.
         self.state.ended |= self.is_end_stream();
         if let Some(log) = self.state.log.take() {
             log.write(self.state.sent);

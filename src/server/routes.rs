@@ -24,7 +24,7 @@ enum Endpoint {
 
 /// The paths that an endpoint is at.
 #[derive(Clone, Copy, Debug)]
-enum Paths {
+enum PathPattern {
     /// This one.
     One(&'static str),
     /// This one, and all below it.
@@ -32,7 +32,7 @@ enum Paths {
     All,
 }
 
-impl Paths {
+impl PathPattern {
     fn include(self, path: &str) -> bool {
         match self {
             Self::One(one) => path == one,
@@ -46,17 +46,17 @@ impl Paths {
 
 /// The routes of requests that are not for resources, tried in order: the first route that has its
 /// path and knows the document that it asks for. All take any method but discovery, which refuses
-/// to write, and says so itself.
-const ROUTES: [(Paths, Endpoint); 8] = [
-    (Paths::One("/metrics"), Endpoint::Metrics),
-    (Paths::Below("/healthz"), Endpoint::Health),
-    (Paths::Below("/livez"), Endpoint::Health),
-    (Paths::Below("/readyz"), Endpoint::Health),
-    (Paths::One(oidc::CONFIGURATION_PATH), Endpoint::OpenId),
-    (Paths::One(oidc::KEYS_PATH), Endpoint::OpenId),
-    (Paths::Below("/openapi"), Endpoint::OpenApi),
+/// to write, and reports it itself.
+const ROUTES: [(PathPattern, Endpoint); 8] = [
+    (PathPattern::One("/metrics"), Endpoint::Metrics),
+    (PathPattern::Below("/healthz"), Endpoint::Health),
+    (PathPattern::Below("/livez"), Endpoint::Health),
+    (PathPattern::Below("/readyz"), Endpoint::Health),
+    (PathPattern::One(oidc::CONFIGURATION_PATH), Endpoint::OpenId),
+    (PathPattern::One(oidc::KEYS_PATH), Endpoint::OpenId),
+    (PathPattern::Below("/openapi"), Endpoint::OpenApi),
     // `/`, `/index.html`, `/version`, `/api` and `/apis` with what is below them.
-    (Paths::All, Endpoint::Discovery),
+    (PathPattern::All, Endpoint::Discovery),
 ];
 
 /// Hands a request that has passed all filters to what answers it, and counts it.
@@ -136,7 +136,7 @@ async fn answer(
 fn discovery(chain: &HandlerChain, request: &Request, path: &str) -> Option<Response<Body>> {
     let query = request.uri.query().unwrap_or("");
     let answer = chain.documents.answer(path, query, &request.headers)?;
-    // Documents of groups that only custom resources are in are served whatever the method.
+    // Documents of groups with custom resources only are served for any method.
     let is_custom = chain.documents.is_custom(path);
     let answer = match answer {
         _ if !is_custom && !matches!(request.method, Method::GET | Method::HEAD) => {

@@ -1,16 +1,16 @@
-//! A server from its command line to its end: store, identity, handler, listener.
+//! The life of a server: command line, store, identity, handler, listener, shutdown.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZero;
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::build::{BuildError, Built, build_server};
+use super::build::{BuildError, BuiltServer, build_server};
 use super::filters::HandlerChain;
 use super::health;
 use super::limits;
@@ -37,7 +37,7 @@ use crate::storage::embedded::Embedded;
 use crate::storage::etcd3::{self, Etcd3};
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::health::Health;
-use crate::telemetry::{panics, requests};
+use crate::telemetry::panics;
 
 /// The time that blocking work has left when everything else has ended.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ pub struct ServerDeps {
     pub shutdown: Shutdown,
 }
 
-/// Obeys a command line (without the program's name) until the process is told to end.
+/// Runs the server with `args` (without argv[0]) until a signal arrives.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let outcome = match flags::parse(args) {
         Ok(Command::Help) => writeln!(io::stdout(), "{}", flags::Help).map_err(RunError::from),
@@ -127,12 +127,7 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     {
         // From here on a signal is an orderly end.
         let _context = runtime.enter();
-        runtime.spawn(end_on_signal(
-            Signals::new(),
-            delay,
-            grace,
-            shutdown.clone(),
-        ));
+        runtime.spawn(shutdown.clone().on_signals(Signals::new(), delay, grace));
     }
     // Not on this thread, whose stack is the system's.
     let outcome = runtime.block_on(runtime.spawn(run(config, shutdown)));
@@ -151,20 +146,6 @@ fn runtime(worker_threads: Option<usize>) -> io::Result<Runtime> {
         .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
-}
-
-/// The first signal starts the shutdown, a second one ends the process at once.
-async fn end_on_signal(mut signals: Signals, delay: Duration, grace: Duration, shutdown: Shutdown) {
-    signals.next().await;
-    tracing::info!("shutting down");
-    shutdown.stop();
-    tokio::select! {
-        () = tokio::time::sleep(delay) => {}
-        () = signals.next() => process::exit(1),
-    }
-    shutdown.drain_within(grace, requests::open_long_running());
-    signals.next().await;
-    process::exit(1);
 }
 
 /// Serves until `shutdown` drains.
@@ -232,7 +213,7 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
         health,
         shutdown: shutdown.clone(),
     };
-    let Built {
+    let BuiltServer {
         chain,
         endpoint_reconciler,
         authentication,
@@ -351,10 +332,13 @@ async fn compact(backend: Backend, interval: Duration, shutdown: Shutdown) {
             () = tokio::time::sleep(interval) => {}
             () = shutdown.drained() => return,
         }
-        match catch_panic("compactor", compactor.turn(backend.storage.as_ref()))
-            .await
-            .map_err(StorageError::Internal)
-            .flatten()
+        match catch_panic(
+            "compactor",
+            compactor.compact_once(backend.storage.as_ref()),
+        )
+        .await
+        .map_err(StorageError::Internal)
+        .flatten()
         {
             Ok(revision) => {
                 compacting.record_success();

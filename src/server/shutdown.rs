@@ -1,17 +1,19 @@
-//! The end of a server, in two steps that everyone can wait for: it is no longer ready, then it
-//! takes no more requests.
+//! Shutdown in two phases that tasks can wait for: stopping (no longer ready), then draining (no
+//! new requests).
 
+use std::process;
 use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
 use crate::base::latch::Latch;
+use crate::telemetry::requests;
 
 /// The fewest watches that end in a second when a shutdown spreads their ends (apiserver
 /// `server/genericapiserver.go`).
 const WATCHES_PER_SECOND: f64 = 200.0;
 
-/// The two steps. Clones share them.
+/// The two phases. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     stopping: Latch,
@@ -20,7 +22,7 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// A server that goes on until someone stops it.
+    /// A server that runs until [`Shutdown::stop`].
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,13 +38,28 @@ impl Shutdown {
         self.drain_within(Duration::ZERO, 0);
     }
 
-    /// Step two, where so many watches are to end bit by bit, so that their clients do not all come
-    /// back at once: within the time, and sooner where they are few.
+    /// Step two, in which the ends of `watches` watches are spread over `grace`, or less if there
+    /// are few, so that their clients do not all reconnect at once.
     pub fn drain_within(&self, grace: Duration, watches: u64) {
         self.stopping.trigger();
         self.draining.trigger_within(
             grace.min(Duration::from_secs_f64(watches as f64 / WATCHES_PER_SECOND)),
         );
+    }
+
+    /// Shuts down at the first signal: stops, and drains after `delay`, ending watches within
+    /// `grace`. A second signal exits the process at once.
+    pub async fn on_signals(self, mut signals: Signals, delay: Duration, grace: Duration) {
+        signals.next().await;
+        tracing::info!("shutting down");
+        self.stop();
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = signals.next() => process::exit(1),
+        }
+        self.drain_within(grace, requests::open_long_running());
+        signals.next().await;
+        process::exit(1);
     }
 
     /// The tasks that a shutdown waits for: connections, and what they become.
@@ -75,7 +92,7 @@ impl Shutdown {
     }
 }
 
-/// The signals that end the process, SIGTERM and SIGINT. None is lost that comes after it was made.
+/// The signals that end the process, SIGTERM and SIGINT. From its creation on none is lost.
 #[derive(Debug)]
 pub struct Signals {
     #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! Stores besides the common one: those that `--etcd-servers-overrides` names for some resources.
+//! The stores of resources that `--etcd-servers-overrides` names.
 
 use std::sync::Arc;
 

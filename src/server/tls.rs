@@ -1,5 +1,5 @@
-//! TLS as the listener speaks it: certificates by server name, protocols, and clients that may show
-//! any certificate.
+//! TLS of the listener: certificates by server name, protocols, and client certificates, which are
+//! verified per request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub fn set_up(
     )?);
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)?
-        .with_client_cert_verifier(Arc::new(AnyClient))
+        .with_client_cert_verifier(Arc::new(DeferredClientVerifier))
         .with_cert_resolver(certificates.clone());
     config.alpn_protocols = if serving.http2 {
         vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()]
@@ -203,7 +203,7 @@ fn names_of(cert: &ServingCert) -> Vec<String> {
 
 /// A certificate for some names, and the files that it came from.
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedCertificate {
     pair: CertKeyPair,
     certified: Arc<CertifiedKey>,
     names: Vec<String>,
@@ -212,13 +212,13 @@ struct Named {
 /// Serving certificates by lower-case server name, which may begin with `*.`.
 #[derive(Debug)]
 struct Certificates {
-    default: Named,
-    sni: Vec<Named>,
+    default: NamedCertificate,
+    sni: Vec<NamedCertificate>,
     names: HashMap<String, Arc<CertifiedKey>>,
 }
 
 impl Certificates {
-    fn new(default: Named, sni: Vec<Named>) -> Self {
+    fn new(default: NamedCertificate, sni: Vec<NamedCertificate>) -> Self {
         let mut names = HashMap::new();
         for one in &sni {
             for name in &one.names {
@@ -277,14 +277,14 @@ impl ServingCertificates {
         pair: &CertKeyPair,
         names: &[String],
         provider: &CryptoProvider,
-    ) -> Result<Named, CertError> {
+    ) -> Result<NamedCertificate, CertError> {
         let (cert, certified) = certified(pair, provider)?;
         let names = if names.is_empty() {
             names_of(&cert)
         } else {
             names.to_vec()
         };
-        Ok(Named {
+        Ok(NamedCertificate {
             pair: pair.clone(),
             certified,
             names,
@@ -344,9 +344,9 @@ impl ResolvesServerCert for ServingCertificates {
 /// and a wrong one is answered with 401 rather than with a broken handshake (Go's
 /// `tls.RequestClientCert`). What is checked is that the client has the key.
 #[derive(Debug)]
-struct AnyClient;
+struct DeferredClientVerifier;
 
-impl AnyClient {
+impl DeferredClientVerifier {
     fn verify(
         message: &[u8],
         cert: &CertificateDer<'_>,
@@ -370,7 +370,7 @@ impl AnyClient {
     }
 }
 
-impl ClientCertVerifier for AnyClient {
+impl ClientCertVerifier for DeferredClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! TokenRequest: what a service account's new token is bound to and how long it lasts
+//! TokenRequest: the bound object and the lifetime of a new service account token
 //! (`pkg/registry/core/serviceaccount/storage/token.go`).
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Forgetting old history, together with all other servers on the same store.
+//! Compaction of old history, coordinated with all other servers on the same store.
 //!
 //! The protocol is kube-apiserver's (`apiserver/pkg/storage/etcd3/compact.go`), so that both can
-//! run on one etcd: who manages to write the common key, which nobody wrote since its last turn,
-//! compacts to where the store stood then.
+//! run on one etcd: the server that manages to update the shared key, unchanged since its previous
+//! attempt, compacts to the revision of the store at that attempt.
 
 use bytes::Bytes;
 
@@ -11,22 +11,22 @@ use super::{Result, Revision, Storage, StorageError, WriteOutcome};
 /// The key that the servers share. It is not under any prefix of the API.
 const KEY: &str = "compact_rev_key";
 
-/// One server's part in it. It has no timer: the server calls [`Compactor::turn`] each
+/// One server's part in it. It has no timer: the server calls [`Compactor::compact_once`] each
 /// `--etcd-compaction-interval`.
 #[derive(Debug, Default)]
 pub struct Compactor {
-    /// The mod revision of the key at the last turn; 0 if there was none.
+    /// The mod revision of the key at the last attempt; 0 if there was none.
     key: Revision,
     /// The revision of the store at the last compaction; 0 before the first.
     stood: Revision,
 }
 
 impl Compactor {
-    /// Takes a turn. Tells the revision that the history was compacted to, if this server did it.
+    /// Compacts if it is this server's turn, and returns the revision that it compacted to.
     ///
     /// # Errors
     /// The store's.
-    pub async fn turn(&mut self, storage: &dyn Storage) -> Result<Option<Revision>> {
+    pub async fn compact_once(&mut self, storage: &dyn Storage) -> Result<Option<Revision>> {
         let value = Bytes::from(self.stood.to_string());
         let outcome = match self.key {
             0 => storage.create(KEY, value, None).await?,

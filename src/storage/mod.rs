@@ -15,7 +15,7 @@ pub const TOO_LARGE: &str = "etcdserver: request is too large";
 /// Message of etcd for a write that it has no space for; clients see it from either store.
 pub const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 
-/// A point in the history of a store. Every change has one of its own; they only grow.
+/// A point in the history of a store. Every change has a revision of its own; revisions only grow.
 pub type Revision = i64;
 
 /// A value with the revisions that frame it.
@@ -75,7 +75,7 @@ pub enum WatchEvent {
         revision: Revision,
         previous: Option<Stored>,
     },
-    /// Nothing more to tell up to this revision: every event at or before it has been delivered.
+    /// Progress: every event at or before this revision has been delivered.
     Progress(Revision),
 }
 
@@ -133,7 +133,7 @@ pub type Result<T> = std::result::Result<T, StorageError>;
 pub enum WriteOutcome {
     /// Done, at this revision.
     Committed(Revision),
-    /// The condition did not hold; this is what stands there instead (`None`: no such key).
+    /// The condition did not hold; this is the current value (`None`: no such key).
     Conflict(Option<Stored>),
 }
 
@@ -153,8 +153,7 @@ pub trait Storage: Send + Sync + 'static {
     /// A page of the keys below a prefix, consistent at one revision.
     async fn list(&self, request: ListRequest) -> Result<ListPage>;
 
-    /// Writes `key` if it does not exist. With `ttl`, the key goes away by itself no sooner than
-    /// that.
+    /// Writes `key` if it does not exist. With `ttl`, the key expires no sooner than that.
     async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<WriteOutcome>;
 
     /// Writes `key` if it is still at `expected` (a mod revision).
@@ -174,20 +173,20 @@ pub trait Storage: Send + Sync + 'static {
     /// of one revision come together.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream>;
 
-    /// Like [`Storage::watch`], for who knows what stands: events may come without what was before.
+    /// Like [`Storage::watch`], for callers that know the current state: events may lack the
+    /// previous value.
     async fn watch_without_previous(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
         self.watch(prefix, after).await
     }
 
-    /// Asks every open watch of this store to tell how far it has come, with a
-    /// [`WatchEvent::Progress`] behind the events up to there. That may be less than the current
-    /// revision, and may fail to come (a member of an etcd cluster that lags): ask again then. A
-    /// watch tells nothing while no change at all has happened after the revision that it was
-    /// opened at.
+    /// Asks every open watch of this store to report its progress with a [`WatchEvent::Progress`]
+    /// behind the events up to there. That may be less than the current revision, and may fail to
+    /// come (a member of an etcd cluster that lags): ask again then. A watch reports nothing while
+    /// no change at all has happened after the revision that it was opened at.
     async fn request_progress(&self) -> Result<()>;
 
     /// Reports whether [`Storage::request_progress`] can be relied on: all events up to a revision
-    /// have been told where progress says so.
+    /// have been delivered when progress reports it.
     fn has_reliable_progress(&self) -> bool {
         true
     }
@@ -195,12 +194,12 @@ pub trait Storage: Send + Sync + 'static {
     /// The revision of the latest change.
     async fn current_revision(&self) -> Result<Revision>;
 
-    /// Forgets the history before `revision`; what stands then can still be read at it, and watched
-    /// after it. Fails with [`StorageError::Compacted`] where that has happened already,
+    /// Discards the history before `revision`; the state at `revision` can still be read, and
+    /// watched after it. Fails with [`StorageError::Compacted`] where that has happened already,
     /// [`StorageError::FutureRevision`] where it cannot yet.
     async fn compact(&self, revision: Revision) -> Result<()>;
 
-    /// Reports whether the store answers; the error says why not.
+    /// Checks that the store answers.
     async fn check_health(&self) -> Result<()>;
 
     /// Checks that the store still has every change that it acknowledged.

@@ -1,5 +1,4 @@
-//! Health checks and how `/livez`, `/readyz` and `/healthz` tell of them (apiserver
-//! `server/healthz`).
+//! Health checks behind `/livez`, `/readyz` and `/healthz` (apiserver `server/healthz`).
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,12 +11,12 @@ use tokio::time::Instant;
 
 /// The outcome of a check: fine, or the reason why not, which only the server's own log and the
 /// check's own path show.
-pub type Outcome = Result<(), String>;
+pub type CheckResult = Result<(), String>;
 
 /// A check that runs, or has ended: what it found, and when it ended.
-type Running = Shared<BoxFuture<'static, (Outcome, Instant)>>;
+type Running = Shared<BoxFuture<'static, (CheckResult, Instant)>>;
 
-type Run = Arc<dyn Fn() -> BoxFuture<'static, Outcome> + Send + Sync>;
+type Run = Arc<dyn Fn() -> BoxFuture<'static, CheckResult> + Send + Sync>;
 
 /// The endpoints that a check counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,13 +64,13 @@ pub struct Health(RwLock<Vec<Check>>);
 
 /// An answer, as plain text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HealthResponse {
     /// 200 or 500.
     pub status: u16,
     pub body: String,
 }
 
-impl Answer {
+impl HealthResponse {
     fn failed(body: String) -> Self {
         Self { status: 500, body }
     }
@@ -87,7 +86,7 @@ impl Health {
     pub fn add<F, R>(&self, name: impl Into<String>, scope: Scope, run: F)
     where
         F: Fn() -> R + Send + Sync + 'static,
-        R: Future<Output = Outcome> + Send + 'static,
+        R: Future<Output = CheckResult> + Send + 'static,
     {
         let name = name.into();
         let check = Check {
@@ -102,13 +101,13 @@ impl Health {
         }
     }
 
-    /// [`Health::add`] for a check that costs something: whoever asks while it runs, or within that
-    /// time after it, gets what it found. It runs to its end, whoever asked for it: so there is one
-    /// at a time, and at most so many as that time allows.
+    /// [`Health::add`] for an expensive check: requests while it runs, or within that time after
+    /// it, share its result. It runs to its end even if its client disconnects, so there is one at
+    /// a time, and at most so many as that time allows.
     pub fn add_shared<F, R>(&self, name: impl Into<String>, scope: Scope, fresh: Duration, run: F)
     where
         F: Fn() -> R + Send + Sync + 'static,
-        R: Future<Output = Outcome> + Send + 'static,
+        R: Future<Output = CheckResult> + Send + 'static,
     {
         let latest: Mutex<Option<Running>> = Mutex::new(None);
         self.add(name, scope, move || {
@@ -131,7 +130,7 @@ impl Health {
 
     /// Answers a path such as `/readyz` or `/livez/etcd`; `None` for a path that is no health
     /// check's.
-    pub async fn answer(&self, path: &str, query: &str) -> Option<Answer> {
+    pub async fn answer(&self, path: &str, query: &str) -> Option<HealthResponse> {
         let (endpoint, one) = match path.trim_start_matches('/').split_once('/') {
             Some((endpoint, check)) => (endpoint, check),
             None => (path.trim_start_matches('/'), ""),
@@ -151,8 +150,8 @@ impl Health {
         }
         let check = checks.iter().find(|check| check.name == one)?;
         Some(match (check.run)().await {
-            Ok(()) => Answer::ok("ok".to_owned()),
-            Err(why) => Answer::failed(format!("internal server error: {why}\n")),
+            Ok(()) => HealthResponse::ok("ok".to_owned()),
+            Err(why) => HealthResponse::failed(format!("internal server error: {why}\n")),
         })
     }
 
@@ -165,7 +164,7 @@ impl Health {
     }
 }
 
-async fn all(endpoint: &str, checks: &[Check], query: &str) -> Answer {
+async fn all(endpoint: &str, checks: &[Check], query: &str) -> HealthResponse {
     let parameters: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes())
         .into_owned()
         .collect();
@@ -207,12 +206,12 @@ async fn all(endpoint: &str, checks: &[Check], query: &str) -> Answer {
     }
     if !failures.is_empty() {
         tracing::debug!("{endpoint} check failed: {}", failures.join("; "));
-        return Answer::failed(format!("{lines}{endpoint} check failed\n"));
+        return HealthResponse::failed(format!("{lines}{endpoint} check failed\n"));
     }
     if parameters.iter().any(|(key, _)| key == "verbose") {
-        return Answer::ok(format!("{lines}{endpoint} check passed\n"));
+        return HealthResponse::ok(format!("{lines}{endpoint} check passed\n"));
     }
-    Answer::ok("ok".to_owned())
+    HealthResponse::ok("ok".to_owned())
 }
 
 #[cfg(test)]
@@ -256,7 +255,7 @@ mod tests {
         ] {
             assert_eq!(
                 health.answer(path, query).await,
-                Some(Answer {
+                Some(HealthResponse {
                     status,
                     body: body.to_owned()
                 }),

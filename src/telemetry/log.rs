@@ -1,11 +1,11 @@
-//! Logging: tracing events to stderr, as much as `-v` asks for.
+//! Logging: tracing events to stderr, at the verbosity of `-v`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
-/// Overrides what `-v` says, in the syntax of tracing-subscriber's EnvFilter.
+/// Overrides `-v`, in the syntax of tracing-subscriber's EnvFilter.
 pub const FILTER_VARIABLE: &str = "KEELSON_LOG";
 
 /// klog's verbosity from which on there is a line for each request (apiserver `server/httplog`).
@@ -39,9 +39,9 @@ pub fn start(verbosity: i64, json: bool) {
     };
 }
 
-/// klog's levels, roughly: 0 to 3 tell what an operator should know (3 also each request), from 4
-/// on debugging. Releases have nothing that says more: HTTP/2 would ask a hundred times for each
-/// frame whether to.
+/// klog's levels, roughly: 0 to 3 report what an operator should know (3 also each request), from 4
+/// on debugging. Release builds have no more: HTTP/2 would ask a hundred times for each frame
+/// whether to.
 fn level(verbosity: i64) -> LevelFilter {
     match verbosity {
         ..=3 => LevelFilter::INFO,

@@ -26,7 +26,7 @@ use prometheus::{HistogramOpts, IntCounter, IntGauge, Opts, TextEncoder};
 
 /// The media type of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
-/// The most series of one metric; further ones are counted under empty labels.
+/// The maximum number of series of one metric; further ones are counted under empty labels.
 pub const MAX_SERIES: usize = 20_000;
 /// The separator of label values in a key: a control character, which no label value contains.
 const SEPARATOR: char = '\u{1f}';

@@ -1,4 +1,4 @@
-//! Panics: each is logged once, with where it was; those of a request by whoever answers it.
+//! Panics: each is logged once, with its location, and within a request also with that request.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -101,7 +101,7 @@ fn backtrace(location: Option<&Location<'_>>) -> String {
     trace
 }
 
-/// Runs a future; an error says how it panicked. The hook leaves it to the caller to log that.
+/// Runs a future; the error describes its panic, which the caller logs.
 ///
 /// # Errors
 /// It panicked.
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_resumed_is_told_without_a_place() {
+    async fn resumed_panics_are_logged_without_a_location() {
         let resumed = guard(async { panic::resume_unwind(Box::new("from elsewhere")) });
         let resumed: Result<(), Panic> = resumed.await;
         assert_eq!(resumed.expect_err("a panic").message, "from elsewhere");

@@ -1,4 +1,4 @@
-//! The `process_*` metrics: CPU, memory, open files, start time, read from /proc when asked for.
+//! The `process_*` metrics: CPU, memory, open files, start time, read from /proc on demand.
 
 use std::fs;
 

@@ -4,6 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::metrics::{Counter, Gauge, GaugeGuard, Histogram, REQUEST_SECONDS};
 
+/// The labels of most metrics: those of [`Labels::scoped`], and the component.
+#[rustfmt::skip]
+const SCOPED: &[&str] =
+    &["verb", "group", "version", "resource", "subresource", "scope", "component"];
 static REQUESTS: Counter = Counter::new(
     "apiserver_request_total",
     "[STABLE] Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
@@ -37,29 +41,13 @@ static SECONDS: Histogram = Histogram::new(
 static SIZES: Histogram = Histogram::new(
     "apiserver_response_sizes",
     "[STABLE] Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
-    &[
-        "verb",
-        "group",
-        "version",
-        "resource",
-        "subresource",
-        "scope",
-        "component",
-    ],
+    SCOPED,
     &[1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9],
 );
 static LONG_RUNNING: Gauge = Gauge::new(
     "apiserver_longrunning_requests",
     "[STABLE] Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.",
-    &[
-        "verb",
-        "group",
-        "version",
-        "resource",
-        "subresource",
-        "scope",
-        "component",
-    ],
+    SCOPED,
 );
 static IN_FLIGHT: Gauge = Gauge::new(
     "apiserver_current_inflight_requests",
@@ -131,41 +119,27 @@ pub struct Labels<'a> {
     pub dry_run: &'a str,
 }
 
+impl<'a> Labels<'a> {
+    fn scoped(&self) -> [&'a str; 6] {
+        #[rustfmt::skip]
+        let Self { verb, group, version, resource, subresource, scope, .. } = *self;
+        [verb, group, version, resource, subresource, scope]
+    }
+}
+
 /// Counts an answered request.
 pub fn answered(labels: &Labels<'_>, code: u16, seconds: f64) {
-    let Labels {
-        verb,
-        group,
-        version,
-        resource,
-        subresource,
-        scope,
-        dry_run,
-    } = *labels;
+    let [verb, group, version, resource, sub, scope] = labels.scoped();
+    let dry_run = labels.dry_run;
     // Three digits need no allocation.
     let digits = [100, 10, 1].map(|unit| b'0' + (code / unit % 10) as u8);
     let code = std::str::from_utf8(&digits).unwrap_or("");
     REQUESTS.inc(&[
-        verb,
-        dry_run,
-        group,
-        version,
-        resource,
-        subresource,
-        scope,
-        COMPONENT,
-        code,
+        verb, dry_run, group, version, resource, sub, scope, COMPONENT, code,
     ]);
     SECONDS.observe(
         &[
-            verb,
-            dry_run,
-            group,
-            version,
-            resource,
-            subresource,
-            scope,
-            COMPONENT,
+            verb, dry_run, group, version, resource, sub, scope, COMPONENT,
         ],
         seconds,
     );
@@ -173,26 +147,10 @@ pub fn answered(labels: &Labels<'_>, code: u16, seconds: f64) {
 
 /// Notes the size of an answer that has been sent. As upstream, that of reads only.
 pub fn sized(labels: &Labels<'_>, bytes: u64) {
-    let Labels {
-        verb,
-        group,
-        version,
-        resource,
-        subresource,
-        scope,
-        ..
-    } = *labels;
+    let [verb, group, version, resource, sub, scope] = labels.scoped();
     if matches!(verb, "GET" | "LIST") {
         SIZES.observe(
-            &[
-                verb,
-                group,
-                version,
-                resource,
-                subresource,
-                scope,
-                COMPONENT,
-            ],
+            &[verb, group, version, resource, sub, scope, COMPONENT],
             bytes as f64,
         );
     }
@@ -200,24 +158,8 @@ pub fn sized(labels: &Labels<'_>, bytes: u64) {
 
 /// Notes that a watch or stream is open, until what is returned is dropped.
 pub fn long_running(labels: &Labels<'_>) -> GaugeGuard {
-    let Labels {
-        verb,
-        group,
-        version,
-        resource,
-        subresource,
-        scope,
-        ..
-    } = *labels;
-    LONG_RUNNING.raise(&[
-        verb,
-        group,
-        version,
-        resource,
-        subresource,
-        scope,
-        COMPONENT,
-    ])
+    let [verb, group, version, resource, sub, scope] = labels.scoped();
+    LONG_RUNNING.raise(&[verb, group, version, resource, sub, scope, COMPONENT])
 }
 
 /// Returns the number of open watches and streams.
@@ -249,23 +191,15 @@ pub fn refresh() {
     }
 }
 
-/// Counts a request that was turned away for want of capacity, or took too long.
+/// Counts a request that was refused for lack of capacity, or timed out.
 pub fn terminated(labels: &Labels<'_>, code: u16) {
-    let Labels {
-        verb,
-        group,
-        version,
-        resource,
-        subresource,
-        scope,
-        ..
-    } = *labels;
+    let [verb, group, version, resource, sub, scope] = labels.scoped();
     TERMINATIONS.inc(&[
         verb,
         group,
         version,
         resource,
-        subresource,
+        sub,
         scope,
         COMPONENT,
         if code == 429 { "429" } else { "504" },
@@ -274,16 +208,8 @@ pub fn terminated(labels: &Labels<'_>, code: u16) {
 
 /// Counts a request whose answer was cut off.
 pub fn aborted(labels: &Labels<'_>) {
-    let Labels {
-        verb,
-        group,
-        version,
-        resource,
-        subresource,
-        scope,
-        ..
-    } = *labels;
-    ABORTS.inc(&[verb, group, version, resource, subresource, scope]);
+    let [verb, group, version, resource, sub, scope] = labels.scoped();
+    ABORTS.inc(&[verb, group, version, resource, sub, scope]);
 }
 
 /// The verb as it is counted: from that of request info (`get`, `create`, ...), with the method

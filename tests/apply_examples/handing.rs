@@ -295,7 +295,7 @@ async fn subresources_are_managed_apart() {
 /// The proposal's motivation: five ways to mix writes that surprised people. Each is a conflict, or
 /// is refused, or does no harm.
 #[tokio::test]
-async fn nothing_is_a_surprise() {
+async fn surprises_of_the_proposal_are_answered_as_it_says() {
     let mut story = Story::of_config_map().await;
     let config = |value: &str| config_map(json!({"data": {"key": value}}));
     // POST, then something is changed and applied.

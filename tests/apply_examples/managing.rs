@@ -223,7 +223,7 @@ async fn a_shared_field_is_given_over() {
 /// A field that is no longer applied is removed, or gets its default again, unless somebody else
 /// owns it too: fields, items of maps, and items of lists with keys.
 #[tokio::test]
-async fn what_nobody_keeps_goes_or_gets_its_default() {
+async fn unowned_fields_are_removed_or_defaulted() {
     let shown = [
         "/metadata/labels",
         "/spec/replicas",
@@ -301,7 +301,7 @@ async fn a_controller_applies_all_that_it_cares_about() {
 
 /// Parameters that every apply must, or must not, have.
 #[tokio::test]
-async fn who_applies_and_what_is_checked() {
+async fn apply_parameters_are_checked() {
     let mut story = Story::of_config_map().await;
     let config = || config_map(json!({"data": {"key": "1"}}));
     let nobody = |body: Value| ask("PATCH", "application/apply-patch+yaml", body);

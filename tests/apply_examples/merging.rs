@@ -269,7 +269,7 @@ async fn custom_resources_merge_as_their_schema_says() {
 /// From atomic to granular, set and map: who owned it whole owns that it is there, its parts are
 /// nobody's, nothing is a conflict.
 #[tokio::test]
-async fn what_was_whole_comes_apart() {
+async fn atomic_field_becomes_granular() {
     let mut story = of_foo(json!([version("v1", true, topology(true, "whole"))])).await;
     let spec = json!({"data": {"key1": "val1", "key2": "val2"}, "struct": {"a": "1"}, "tags": ["x"], "items": [{"name": "i", "value": "1"}]});
     let other = json!({"data": {"key1": "other"}, "struct": {"a": "2"}, "tags": ["y"], "items": [{"name": "i", "value": "2"}]});
@@ -313,7 +313,7 @@ async fn what_was_whole_comes_apart() {
 /// From granular, set and map to atomic: who owned a part owns the whole, and any change of it is a
 /// conflict.
 #[tokio::test]
-async fn what_was_apart_becomes_whole() {
+async fn granular_field_becomes_atomic() {
     let mut story = of_foo(json!([version("v1", true, topology(false, "parts"))])).await;
     let one = json!({"data": {"key1": "val1"}, "struct": {"a": "1"}, "tags": ["x"], "items": [{"name": "i", "value": "1"}]});
     let two = json!({"data": {"key2": "val2"}, "struct": {"b": "1"}, "tags": ["y"], "items": [{"name": "j", "value": "1"}]});

@@ -1,6 +1,6 @@
-//! No request costs time or memory out of proportion to its size. What is sent here took minutes or
-//! gigabytes once: the time that a request may take ([`super::PATIENCE`]) and the memory of the
-//! whole server ([`PEAK_MEMORY`]) are bounds that it missed by far.
+//! No request costs time or memory out of proportion to its size. The bodies here once took minutes
+//! or gigabytes: the time limit of a request ([`super::PATIENCE`]) and the memory limit of the
+//! server ([`PEAK_MEMORY`]) are far below that.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::support::{Store, TestServer, USER};
 use super::{Ask, JSON, ask, both, start};
 
-/// The most memory that the server may ever have had, in KiB. It is built without optimisation and
-/// keeps a part of what it freed.
+/// The maximum memory that the server may ever have had, in KiB. It is built without optimisation
+/// and keeps a part of what it freed.
 const PEAK_MEMORY: u64 = 2 * 1024 * 1024;
 
 const YAML: &str = "application/yaml";

@@ -1,4 +1,4 @@
-//! Connections that are held without need, clients that nobody knows, and the end of a server.
+//! Connections that are held idle, unauthenticated clients, and the shutdown of a server.
 
 use std::time::Duration;
 

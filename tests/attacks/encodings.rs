@@ -1,5 +1,4 @@
-//! Encodings that are kept: nobody is given what an object no longer is, and nobody has to do
-//! without an answer where none is kept.
+//! Cached encodings: clients never get a stale one, and always get an answer when none is cached.
 
 use http::Request;
 use http_body_util::{BodyExt, Full};

@@ -1,5 +1,5 @@
-//! A flag that is accepted is obeyed: each test starts servers that differ in flags and sees the
-//! difference. Which test is for which flag, `src/options/flags/coverage.rs` says.
+//! Accepted flags are obeyed: each test starts servers that differ in flags and observes the
+//! difference. `src/options/flags/coverage.rs` maps flags to tests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -184,7 +184,7 @@ async fn tokens_of_service_accounts_are_as_the_flags_say() {
 }
 
 #[tokio::test]
-async fn who_comes_in_and_who_may() {
+async fn authentication_and_authorization_flags_are_obeyed() {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token", "metadata": {"name": "bootstrap-token-abcdef"},
         "stringData": {"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"},
@@ -339,7 +339,7 @@ async fn events_and_history_end_when_the_flags_say() {
 }
 
 #[tokio::test]
-async fn what_is_logged_and_how_is_as_the_flags_say() {
+async fn logging_flags_are_obeyed() {
     let (_folder, server) = embedded(&["--logging-format=json"]).await;
     let log = server.log();
     let line = log
@@ -612,7 +612,7 @@ fn runtime_threads(server: &TestServer) -> usize {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn only_the_flag_says_how_many_threads_there_are() {
+async fn worker_threads_follow_the_flag_only() {
     // Tokio refuses the first of these, and would have obeyed the second.
     for (environment, flags, many) in [
         ("TOKIO_WORKER_THREADS=0", &["--worker-threads=47"][..], true),

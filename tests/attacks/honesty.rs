@@ -90,7 +90,7 @@ fn assert_unconverted(answer: &(u16, Value), from: &str) {
 
 /// Without the webhook a field that the other version calls otherwise would be gone.
 #[tokio::test]
-async fn nothing_is_lost_between_versions_that_only_a_webhook_converts() {
+async fn objects_of_webhook_converted_versions_are_kept_whole() {
     both(&[], async |server| {
         let made = ask("POST", CRDS).json(&widgets("v1")).send(server).await;
         assert_eq!(made.status, 201);
@@ -199,7 +199,7 @@ async fn nothing_is_lost_between_versions_that_only_a_webhook_converts() {
 /// A Warning for each object that demands something that does not happen, and none for those that
 /// demand nothing.
 #[tokio::test]
-async fn whoever_writes_what_is_not_enforced_is_told() {
+async fn writes_of_unenforced_objects_are_warned_about() {
     let hook = json!({
         "name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": {"url": "https://127.0.0.1:1/"},
     });
@@ -616,7 +616,7 @@ async fn always_deny_denies() {
 }
 
 #[tokio::test]
-async fn what_the_runtime_config_switches_off_is_nowhere() {
+async fn disabled_versions_are_absent_everywhere() {
     let folder = tempfile::tempdir().unwrap();
     let services = "/apis/apiregistration.k8s.io/v1/apiservices";
     let mut server = start(folder.path(), Store::Embedded, &[]).await;
@@ -735,7 +735,7 @@ async fn what_the_runtime_config_switches_off_is_nowhere() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_or_changed_cannot_be_asked_for() {
+async fn unsupported_versions_and_gates_are_refused() {
     for (flag, said) in [
         (
             "--runtime-config=api/all=true",

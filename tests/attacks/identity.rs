@@ -233,7 +233,7 @@ async fn bootstrap_tokens_that_nobody_made_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_certificate_is_asked_for_masters_in_disguise() {
+async fn certificate_requests_for_disguised_masters_are_refused() {
     const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
     both(&[], async |server| {
         let masters = "system:masters";
@@ -657,7 +657,7 @@ async fn all_addresses_of_a_pod_are_a_field_without_a_value() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_look_may_not_reach_into_pods() {
+async fn read_permission_does_not_allow_connecting_to_pods() {
     both(&[], async |server| {
         account(server).await;
         create(server, PODS, &json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})).await;

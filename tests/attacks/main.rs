@@ -1,4 +1,4 @@
-//! Attacks over the wire: each module is an area, each test a door that must stay shut. Most run on
+//! Attacks over the wire: each module is an area, each test an attack that must fail. Most run on
 //! both stores ([`both`]).
 
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! More requests than there is room for, and clients that take their time.
+//! More requests than the server has capacity for, and slow clients.
 
 use std::time::Duration;
 

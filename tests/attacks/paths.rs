@@ -1,4 +1,4 @@
-//! Paths that pretend to be something else.
+//! Paths that imitate others.
 
 use serde_json::{Value, json};
 

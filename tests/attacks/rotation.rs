@@ -1,5 +1,5 @@
-//! Certificates, keys and tokens that are exchanged under a running server: what is revoked ends on
-//! connections that there are, too.
+//! Certificates, keys and tokens that are replaced under a running server: revocation also ends
+//! established connections.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Rules of CustomResourceDefinitions hold, tell what is wrong in upstream's words, and end
-//! whatever they say.
+//! Validation rules of CustomResourceDefinitions hold, report violations in upstream's words, and
+//! terminate.
 
 use serde_json::{Value, json};
 

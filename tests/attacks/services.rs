@@ -1,5 +1,5 @@
-//! Services whose writes fail, are cut off or lie: what others have stays theirs, and what was
-//! taken comes back.
+//! Services whose writes fail, are cut off or lie: allocations of others stay, and their own are
+//! released.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Stores that hold what is no object, go away, fill up or are restored: what the server knows
-//! stays true, and it says what it cannot do.
+//! Stores that hold undecodable objects, disconnect, fill up or are restored: the server's view
+//! stays true, and it reports what it cannot do.
 
 use std::path::Path;
 use std::process::Command;

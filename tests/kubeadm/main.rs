@@ -1,5 +1,5 @@
 //! A static pod manifest as kubeadm v1.36 writes it: its command line starts this server, and its
-//! probes find it well.
+//! probes succeed.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -164,7 +164,7 @@ async fn the_manifest_starts_a_server_that_its_probes_find_well() {
 
 /// Flags that are added to the manifest are obeyed, warned about, or the reason not to start.
 #[test]
-fn what_people_add_is_obeyed_or_told() {
+fn added_flags_are_obeyed_or_reported() {
     let root = Path::new("/etc/kubernetes");
     let checked = |extra: &[&str]| {
         let mut args = command(&manifest(root, 6443, "https://127.0.0.1:2379"));

@@ -712,8 +712,8 @@ pub async fn one_of_several_compactors_keeps_history_for_two_turns(b: Backend) {
         at = b.update("a", &i.to_string(), at).await;
         turns.push((
             at,
-            ours.turn(storage).await.unwrap(),
-            theirs.turn(storage).await.unwrap(),
+            ours.compact_once(storage).await.unwrap(),
+            theirs.compact_once(storage).await.unwrap(),
         ));
     }
     let done: Vec<_> = turns
@@ -748,6 +748,6 @@ pub async fn one_of_several_compactors_keeps_history_for_two_turns(b: Backend) {
         .unwrap();
     assert_eq!(kept.items[0].value, bytes("3"));
     // Where ours is gone, theirs takes over.
-    assert!(theirs.turn(storage).await.unwrap().is_some());
-    assert!(ours.turn(storage).await.unwrap().is_none());
+    assert!(theirs.compact_once(storage).await.unwrap().is_some());
+    assert!(ours.compact_once(storage).await.unwrap().is_none());
 }

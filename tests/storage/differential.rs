@@ -18,7 +18,7 @@ const NAMES: [&str; 10] = [
 const PREFIXES: [&str; 7] = ["", "/", "/a", "/a/", "/b/", "/b/1", "/z"];
 
 #[tokio::test]
-async fn all_stores_answer_alike() {
+async fn stores_answer_alike() {
     let runs = [1, 2, 3].map(|seed| async move {
         let stores = [
             Backend::embedded().await,

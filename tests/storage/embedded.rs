@@ -18,7 +18,7 @@ use super::{bytes, compacted, done, events, next, revision};
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
-async fn everything_is_there_after_a_restart() {
+async fn data_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = Embedded::open(dir.path()).unwrap();
     let first = done(store.create("/a", bytes("1"), None).await);
@@ -80,7 +80,7 @@ async fn a_directory_has_one_user() {
 }
 
 #[tokio::test]
-async fn what_is_no_store_is_refused() {
+async fn foreign_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("keelson.redb"), "something else").unwrap();
     let Err(StorageError::Internal(why)) = Embedded::open(dir.path()).map(drop) else {

@@ -1,6 +1,6 @@
-//! Followers of a watch cache under everything that can befall them: slow ones, ones that are cut
-//! off and come back, a store whose watches break. From a seed; each must end with the state that
-//! the store has, having seen every change once and in order.
+//! Followers of a watch cache under faults: slow ones, ones that are cut off and come back, a store
+//! whose watches break. From a seed; each must end with the state of the store, having seen every
+//! change once and in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -330,7 +330,7 @@ impl Storage for Breaking {
 
 /// Changes of others do not make one fall behind, however small the ring is.
 #[tokio::test]
-async fn who_follows_one_key_is_not_overtaken_by_the_others() {
+async fn cursor_of_one_key_is_not_evicted_by_other_keys() {
     let backend = Backend::embedded().await;
     let reflector = Reflector::with_limits(
         backend.storage.clone(),

@@ -7,7 +7,8 @@ use super::request::{self, Request};
 use crate::cel::{Activation as Values, Error, Outcome, PER_CALL_LIMIT, ResourceAccess, Value};
 use crate::meta::Object;
 
-/// The most variables that may be evaluated one within the other. Each takes a part of the stack.
+/// The maximum number of variables that may be evaluated one within the other. Each takes a part of
+/// the stack.
 const MAX_DEPTH: usize = 64;
 
 /// The inputs of expressions.

@@ -1,5 +1,5 @@
-//! ResourceQuota: a namespace uses no more than its quotas allow, and they know what it uses
-//! (apiserver `admission/plugin/resourcequota`).
+//! ResourceQuota: refuses objects that exceed the quotas of their namespace, and records usage in
+//! the quotas (apiserver `admission/plugin/resourcequota`).
 
 mod usage;
 
@@ -15,7 +15,7 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
 use usage::Evaluator;
 
-/// The most attempts to update a quota that others update at the same time.
+/// The maximum number of attempts to update a quota that others update at the same time.
 const RETRIES: usize = 4;
 
 /// Never counted: what is not stored, and events.
@@ -51,15 +51,15 @@ impl ResourceQuota {
         self.objects.list(&quotas_resource(), namespace).await
     }
 
-    fn turn(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
+    fn namespace_lock(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.turns.lock();
-        if let Some(turn) = turns.get(namespace).and_then(Weak::upgrade) {
-            return turn;
+        if let Some(namespace_lock) = turns.get(namespace).and_then(Weak::upgrade) {
+            return namespace_lock;
         }
-        turns.retain(|_, turn| turn.strong_count() > 0);
-        let turn = Arc::default();
-        turns.insert(namespace.to_owned(), Arc::downgrade(&turn));
-        turn
+        turns.retain(|_, namespace_lock| namespace_lock.strong_count() > 0);
+        let namespace_lock = Arc::default();
+        turns.insert(namespace.to_owned(), Arc::downgrade(&namespace_lock));
+        namespace_lock
     }
 
     /// Books what the request uses; the quotas that it could not book on because they changed
@@ -105,8 +105,8 @@ impl Plugin for ResourceQuota {
         if self.quotas(attributes.namespace).await?.is_empty() {
             return Ok(());
         }
-        let turn = self.turn(attributes.namespace);
-        let _turn = turn.lock().await;
+        let namespace_lock = self.namespace_lock(attributes.namespace);
+        let _turn = namespace_lock.lock().await;
         let mut quotas = self.quotas(attributes.namespace).await?;
         for _ in 0..RETRIES {
             let updates = check(attributes, &quotas)?;
@@ -138,8 +138,7 @@ fn amounts(quota: &Object, which: &str) -> ResourceList {
 
 /// The quotas that the request changes, with what is used after it.
 ///
-/// # Errors
-/// 403 if a quota does not allow it, or cannot tell yet.
+/// # Errors 403 if a quota does not allow it, or has no status yet.
 fn check(attributes: &Attributes<'_>, quotas: &[Arc<Object>]) -> Result<Vec<Object>> {
     let evaluator = Evaluator::of(attributes.gvr);
     let Some(object) = attributes.object() else {
@@ -207,7 +206,7 @@ fn sum(used: &ResourceList, requested: &ResourceList) -> ResourceList {
     total
 }
 
-/// Returns what `usage` has more than `before`, at least nothing.
+/// Returns the increase of `usage` over `before`, never negative.
 fn added(usage: &ResourceList, before: &ResourceList) -> ResourceList {
     let mut out = usage.clone();
     for (name, amount) in &mut out {

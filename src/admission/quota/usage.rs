@@ -1,4 +1,4 @@
-//! The usage of objects, and the quotas that they count against (`pkg/quota/v1/evaluator`).
+//! The usage of objects, and the quotas that count it (`pkg/quota/v1/evaluator`).
 
 use crate::meta::Value;
 
@@ -159,8 +159,8 @@ impl Evaluator {
             })
     }
 
-    /// Returns what the object lacks to be counted against limits on `resources`, in the words of
-    /// the answer.
+    /// Returns the amounts that the object lacks to be counted against limits on `resources`, in
+    /// the words of the answer.
     pub fn constraints(&self, resources: &[String], object: &Object) -> Option<String> {
         let whole = |path: &str| {
             object

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: secrets in kube-system that let a new node in (kube-apiserver
+//! Bootstrap tokens: secrets in kube-system with which new nodes join (kube-apiserver
 //! `token/bootstrap`).
 
 use jiff::Timestamp;

@@ -1,5 +1,5 @@
-//! Tokens that were found valid a moment ago, so that a client's next request costs no signature
-//! check and no look-up.
+//! A cache of validated tokens, which saves signature checks and look-ups on a client's next
+//! requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::TokenUser;
 /// The time for which a token counts as valid without being checked again (apiserver's
 /// `TokenSuccessCacheTTL`).
 pub const TTL: Duration = Duration::from_secs(10);
-/// The number of tokens are remembered at once.
+/// The maximum number of tokens in the cache.
 pub const MAX_TOKENS: usize = 16 * 1024;
 
 /// A hash of the token and the audiences, so that tokens do not lie around in memory.

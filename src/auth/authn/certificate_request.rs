@@ -1,5 +1,5 @@
-//! Requests for certificates (PKCS #10 in PEM): whom they name, read as who signs them will read it
-//! (Go's `encoding/pem` and `crypto/x509`). What two readers could understand differently is
+//! Certificate signing requests (PKCS #10 in PEM): the subject, read as signers read it (Go's
+//! `encoding/pem` and `crypto/x509`). Requests that two readers could understand differently are
 //! refused.
 
 use base64::Engine;

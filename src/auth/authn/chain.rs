@@ -1,4 +1,4 @@
-//! All ways to authenticate, in upstream's order (kube-apiserver
+//! The chain of authenticators, in upstream's order (kube-apiserver
 //! `kubeapiserver/authenticator/config.go`).
 
 use std::sync::Arc;
@@ -114,8 +114,8 @@ impl Chain {
         }
     }
 
-    /// Removes from a request whatever authentication read, so that nothing behind it can misuse
-    /// it.
+    /// Removes the credentials that authentication read from a request, so that nothing behind it
+    /// can misuse it.
     pub fn strip(&self, headers: &mut HeaderMap) {
         headers.remove(AUTHORIZATION);
         request_header::strip_standard(headers);
@@ -281,8 +281,8 @@ fn certificate_user(verified: &Verified, with_uid: bool) -> Result<User, AuthnEr
     Ok(user)
 }
 
-/// Adds `system:authenticated` to a user's groups, unless it is anonymous or says itself whether it
-/// is authenticated.
+/// Adds `system:authenticated` to a user's groups, unless it is anonymous or already states whether
+/// it is authenticated.
 fn with_authenticated(mut user: User) -> User {
     let told = user
         .groups

@@ -1,5 +1,6 @@
 //! JSON Web Tokens of service accounts: their claims, signatures and times (RFC 7519;
-//! kube-apiserver `serviceaccount/claims.go`).
+//! kube-apiserver `serviceaccount/claims.go`). The `jsonwebtoken` crate has no ES512, which
+//! upstream accepts; the cryptography is aws-lc's.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;

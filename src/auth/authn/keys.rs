@@ -1,5 +1,4 @@
-//! Keys of service account tokens: read from PEM, named by their hash, for signing and for
-//! verifying.
+//! Keys that sign and verify service account tokens: read from PEM, named by their hash.
 
 use aws_lc_rs::digest;
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
@@ -192,7 +191,7 @@ impl KeySet {
                         | SectionKind::EcPrivateKey
                         | SectionKind::PrivateKey,
                         der,
-                    ) => Pair::from_der(&der)?.spki()?,
+                    ) => PrivateKey::from_der(&der)?.spki()?,
                     _ => continue,
                 };
                 keys.push(VerifyingKey::from_spki(&spki)?);
@@ -236,21 +235,21 @@ impl KeySet {
 
 /// The key that signs tokens.
 pub struct SigningKey {
-    pair: Pair,
+    pair: PrivateKey,
     pub id: String,
     pub algorithm: &'static str,
 }
 
-enum Pair {
+enum PrivateKey {
     Rsa(RsaKeyPair),
     Ec(EcdsaKeyPair),
 }
 
-impl Pair {
+impl PrivateKey {
     /// Reads PKCS#8, PKCS#1 or SEC 1.
     fn from_der(der: &[u8]) -> Result<Self, KeyError> {
         if let Ok(pair) = RsaKeyPair::from_pkcs8(der).or_else(|_| RsaKeyPair::from_der(der)) {
-            return Ok(Pair::Rsa(pair));
+            return Ok(PrivateKey::Rsa(pair));
         }
         let curves = [
             &sig::ECDSA_P256_SHA256_FIXED_SIGNING,
@@ -260,13 +259,13 @@ impl Pair {
         let pair = curves
             .into_iter()
             .find_map(|curve| EcdsaKeyPair::from_private_key_der(curve, der).ok());
-        pair.map(Pair::Ec).ok_or(KeyError::Unsupported)
+        pair.map(PrivateKey::Ec).ok_or(KeyError::Unsupported)
     }
 
     fn spki(&self) -> Result<Vec<u8>, KeyError> {
         let der: Result<PublicKeyX509Der<'_>, _> = match self {
-            Pair::Rsa(pair) => pair.public_key().as_der(),
-            Pair::Ec(pair) => pair.public_key().as_der(),
+            PrivateKey::Rsa(pair) => pair.public_key().as_der(),
+            PrivateKey::Ec(pair) => pair.public_key().as_der(),
         };
         der.map(|der| der.as_ref().to_vec())
             .map_err(|_| KeyError::Unsupported)
@@ -288,7 +287,7 @@ impl SigningKey {
         let (_, der) = sections(pem)
             .find(|(kind, _)| is_private(*kind))
             .ok_or(KeyError::None("private"))?;
-        let pair = Pair::from_der(&der)?;
+        let pair = PrivateKey::from_der(&der)?;
         let public = VerifyingKey::from_spki(&pair.spki()?)?;
         Ok(Self {
             pair,
@@ -301,7 +300,7 @@ impl SigningKey {
     /// memory.
     pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         match &self.pair {
-            Pair::Rsa(pair) => {
+            PrivateKey::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(
                     &sig::RSA_PKCS1_SHA256,
@@ -312,7 +311,7 @@ impl SigningKey {
                 .ok()?;
                 Some(signature)
             }
-            Pair::Ec(pair) => Some(
+            PrivateKey::Ec(pair) => Some(
                 pair.sign(&SystemRandom::new(), message)
                     .ok()?
                     .as_ref()

@@ -1,5 +1,5 @@
-//! Authentication: client certificates, tokens, service accounts, front proxies; the first that
-//! knows the caller wins.
+//! Authentication: client certificates, tokens, service accounts and front proxies. The first
+//! authenticator that recognises the client decides.
 
 pub mod bootstrap_token;
 pub mod cache;
@@ -30,7 +30,7 @@ use crate::meta::Object;
 pub use chain::{Chain, Options};
 use x509::{CaBundle, Verified};
 
-/// The attribute of a user that tells which credential was used, so that it can be traced.
+/// The extra attribute with the ID of the credential that was used.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The time for which a certificate stays refused without being checked again: it may be one that
@@ -42,14 +42,14 @@ pub const REFUSAL_TTL: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Peer {
     certificates: Vec<CertificateDer<'static>>,
-    client: Mutex<Option<Verdict>>,
-    front_proxy: Mutex<Option<Verdict>>,
+    client: Mutex<Option<CachedAuthentication>>,
+    front_proxy: Mutex<Option<CachedAuthentication>>,
 }
 
 /// The outcome of checking a peer's certificate. It holds for the authorities that were asked, and
 /// up to a time.
 #[derive(Debug)]
-struct Verdict {
+struct CachedAuthentication {
     authorities: CaBundle,
     until: Timestamp,
     outcome: Result<Arc<Verified>, AuthnError>,
@@ -91,11 +91,11 @@ impl Peer {
             Purpose::Client => self.client.lock(),
             Purpose::FrontProxy => self.front_proxy.lock(),
         };
-        if let Some(verdict) = slot
+        if let Some(cached) = slot
             .as_ref()
-            .filter(|verdict| now <= verdict.until && verdict.authorities.is(bundle))
+            .filter(|cached| now <= cached.until && cached.authorities.is(bundle))
         {
-            return verdict.outcome.clone().map(Some);
+            return cached.outcome.clone().map(Some);
         }
         let verified = bundle.verify(&self.certificates, now);
         let outcome = verified
@@ -105,7 +105,7 @@ impl Peer {
             Ok(verified) => verified.not_after,
             Err(_) => now.checked_add(REFUSAL_TTL).unwrap_or(now),
         };
-        *slot = Some(Verdict {
+        *slot = Some(CachedAuthentication {
             authorities: bundle.clone(),
             until,
             outcome: outcome.clone(),
@@ -128,8 +128,8 @@ pub struct TokenUser {
     pub audiences: Vec<String>,
 }
 
-/// The reason credentials were not accepted. The client is told `Unauthorized` only; TokenReview
-/// and the log tell the reasons.
+/// The reason credentials were not accepted. The client sees `Unauthorized` only; TokenReview and
+/// the log have the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthnError {
     reasons: Vec<String>,
@@ -185,11 +185,10 @@ impl fmt::Display for AuthnError {
 
 impl std::error::Error for AuthnError {}
 
-/// Finds out who sends a request.
+/// Determines the user of a request.
 #[async_trait]
 pub trait Authenticator: Send + Sync {
-    /// The user, or `None` if nothing in the request says who it is and nameless requests are not
-    /// let in.
+    /// The user, or `None` if the request has no credentials and anonymous requests are not let in.
     ///
     /// # Errors
     /// The request has credentials that are not valid: it is answered with 401, not treated as
@@ -204,7 +203,7 @@ fn secret_data(secret: &Object, key: &str) -> Option<Vec<u8>> {
     BASE64_STANDARD.decode(encoded).ok()
 }
 
-/// Reports whether two secrets are the same, in a time that does not tell where they differ.
+/// Compares two secrets in constant time.
 fn same(one: &[u8], other: &[u8]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Front proxies: a client whose certificate is trusted for it names the user in headers (apiserver
+//! Front proxies: a client with a trusted certificate names the user in headers (apiserver
 //! `request/headerrequest`).
 
 use http::{HeaderMap, HeaderName, HeaderValue};

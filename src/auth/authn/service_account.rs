@@ -1,5 +1,5 @@
-//! Service account tokens: whether what they name still exists, and the user they make; and how
-//! they are issued.
+//! Service account tokens: issuing, and authentication, which checks that the objects they are
+//! bound to still exist.
 
 use std::sync::Arc;
 

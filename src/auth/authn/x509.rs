@@ -1,5 +1,5 @@
-//! X.509: whether a client certificate leads to a trusted authority, and whom it names (Go's
-//! `crypto/x509`, which accepts certificates of version 1, unlike webpki).
+//! X.509: verification of client certificates and the users they name, as Go's `crypto/x509` does
+//! it. Certificates of version 1 are accepted, which webpki refuses.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,9 +14,9 @@ use x509_parser::oid_registry::{OID_X509_EXT_NAME_CONSTRAINTS, OID_X509_EXT_SUBJ
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AttributeTypeAndValue, X509Version};
 
-/// The number of certificates may stand between a client's and a trusted one.
+/// The maximum number of certificates between a client's and a trusted one.
 pub const MAX_INTERMEDIATES: usize = 8;
-/// The number of signatures are checked at most in search of a chain (as Go does).
+/// The maximum number of signature checks in search of a chain (as in Go).
 pub const MAX_SIGNATURE_CHECKS: usize = 100;
 
 /// The attribute of a subject that is the user's UID (apimachinery `asn1.X509UID`).

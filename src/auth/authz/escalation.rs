@@ -1,5 +1,4 @@
-//! Nobody grants more than they hold: the checks on writes of roles and bindings
-//! (`pkg/registry/rbac/*/policybased`).
+//! Privilege escalation checks on writes of roles and bindings (`pkg/registry/rbac/*/policybased`).
 
 use super::rule::{self, Rule};
 use super::{Attributes, Authorizer, Decision, RbacStore, aggregate};

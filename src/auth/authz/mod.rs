@@ -1,4 +1,4 @@
-//! Authorization: questions, the chain of authorizers, and their answers.
+//! Authorization: request attributes, the chain of authorizers, and their decisions.
 
 pub mod escalation;
 pub mod node;
@@ -46,7 +46,7 @@ pub enum Decision {
     NoOpinion(String),
 }
 
-/// The rules that apply to a user in a namespace, as far as an authorizer can tell.
+/// The rules that apply to a user in a namespace, as far as an authorizer can list them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserRules {
     pub rules: Vec<Rule>,
@@ -60,7 +60,7 @@ pub struct UserRules {
 pub trait Authorizer: Send + Sync {
     async fn authorize(&self, attributes: &Attributes) -> Decision;
 
-    /// The rules for SelfSubjectRulesReview. An authorizer without rules has none to tell.
+    /// The rules for SelfSubjectRulesReview. An authorizer without rules lists none.
     async fn rules_for(&self, _user: &User, _namespace: &str) -> UserRules {
         UserRules::default()
     }
@@ -194,7 +194,7 @@ pub async fn require(authorizer: &dyn Authorizer, attributes: &Attributes) -> Re
     }
 }
 
-/// Several errors as one text, each said once (apimachinery `util/errors.Aggregate`).
+/// Several errors as one text, each included once (apimachinery `util/errors.Aggregate`).
 pub fn aggregate(errors: &[String]) -> String {
     let mut seen: Vec<&str> = Vec::new();
     for error in errors {

@@ -1,5 +1,5 @@
-//! The Node authorizer: a kubelet may read what the pods on its node refer to, and little else
-//! (`plugin/pkg/auth/authorizer/node`).
+//! The Node authorizer: a kubelet may read objects that the pods on its node refer to, and little
+//! else (`plugin/pkg/auth/authorizer/node`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -403,9 +403,9 @@ pub struct NodeAuthorizer {
 }
 
 /// `Err` holds the reason of a refusal; empty where there is nothing to say.
-type Verdict = Result<(), String>;
+type CheckResult = Result<(), String>;
 
-fn no(why: &str) -> Verdict {
+fn deny(why: &str) -> CheckResult {
     Err(why.to_owned())
 }
 
@@ -415,14 +415,14 @@ impl NodeAuthorizer {
         Self { graph, rules }
     }
 
-    fn check(&self, node: &str, asked: &Attributes) -> Verdict {
+    fn check(&self, node: &str, asked: &Attributes) -> CheckResult {
         if asked.resource_request {
             match (asked.group.as_str(), asked.resource.as_str()) {
                 ("", "secrets" | "configmaps") => return self.read_namespaced(node, asked),
                 ("", "persistentvolumeclaims") if asked.subresource == "status" => {
                     return match asked.verb.as_str() {
                         "update" | "patch" => self.related(node, asked),
-                        _ => no("can only get/update/patch this type"),
+                        _ => deny("can only get/update/patch this type"),
                     };
                 }
                 ("", "persistentvolumeclaims" | "persistentvolumes")
@@ -434,19 +434,19 @@ impl NodeAuthorizer {
                 ("resource.k8s.io", "resourceslices") => return self.slice(node, asked),
                 ("", "nodes") => return own_node(node, asked),
                 ("", "pods") => return self.pod(node, asked),
-                ("certificates.k8s.io", "podcertificaterequests") => return no(""),
+                ("certificates.k8s.io", "podcertificaterequests") => return deny(""),
                 _ => {}
             }
         }
         match self.rules.iter().any(|rule| rule.allows(asked)) {
             true => Ok(()),
-            false => no(""),
+            false => deny(""),
         }
     }
 
-    fn related(&self, node: &str, asked: &Attributes) -> Verdict {
+    fn related(&self, node: &str, asked: &Attributes) -> CheckResult {
         if asked.name.is_empty() {
-            return no("No Object name found");
+            return deny("No Object name found");
         }
         match self
             .graph
@@ -461,45 +461,45 @@ impl NodeAuthorizer {
         }
     }
 
-    fn get(&self, node: &str, asked: &Attributes) -> Verdict {
+    fn get(&self, node: &str, asked: &Attributes) -> CheckResult {
         if asked.verb != "get" {
-            return no("can only get individual resources of this type");
+            return deny("can only get individual resources of this type");
         }
         if !asked.subresource.is_empty() {
-            return no("cannot get subresource");
+            return deny("cannot get subresource");
         }
         self.related(node, asked)
     }
 
-    fn read_namespaced(&self, node: &str, asked: &Attributes) -> Verdict {
+    fn read_namespaced(&self, node: &str, asked: &Attributes) -> CheckResult {
         if !matches!(asked.verb.as_str(), "get" | "list" | "watch") {
-            return no("can only read resources of this type");
+            return deny("can only read resources of this type");
         }
         if !asked.subresource.is_empty() {
-            return no("cannot read subresource");
+            return deny("cannot read subresource");
         }
         if asked.namespace.is_empty() {
-            return no("can only read namespaced object of this type");
+            return deny("can only read namespaced object of this type");
         }
         self.related(node, asked)
     }
 
-    fn service_account(&self, node: &str, asked: &Attributes) -> Verdict {
+    fn service_account(&self, node: &str, asked: &Attributes) -> CheckResult {
         if asked.verb == "get" && asked.subresource.is_empty() {
             return self.read_namespaced(node, asked);
         }
         if asked.verb != "create" || asked.name.is_empty() {
-            return no("can only create tokens for individual service accounts");
+            return deny("can only create tokens for individual service accounts");
         }
         if asked.subresource != "token" {
-            return no("can only create token subresource of serviceaccount");
+            return deny("can only create token subresource of serviceaccount");
         }
         self.related(node, asked)
     }
 
-    fn slice(&self, node: &str, asked: &Attributes) -> Verdict {
+    fn slice(&self, node: &str, asked: &Attributes) -> CheckResult {
         if !asked.subresource.is_empty() {
-            return no("cannot authorize ResourceSlice subresources");
+            return deny("cannot authorize ResourceSlice subresources");
         }
         match asked.verb.as_str() {
             "create" => Ok(()),
@@ -507,27 +507,27 @@ impl NodeAuthorizer {
             "watch" | "list" | "deletecollection" if selects(asked, "spec.nodeName", node) => {
                 Ok(())
             }
-            "watch" | "list" | "deletecollection" => no(
+            "watch" | "list" | "deletecollection" => deny(
                 "can only list/watch/deletecollection resourceslices with nodeName field selector",
             ),
-            _ => no(
+            _ => deny(
                 "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
             ),
         }
     }
 
-    fn pod(&self, node: &str, asked: &Attributes) -> Verdict {
+    fn pod(&self, node: &str, asked: &Attributes) -> CheckResult {
         match (asked.subresource.as_str(), asked.verb.as_str()) {
             ("", "get") => self.get(node, asked),
             ("", "list" | "watch") if selects(asked, "spec.nodeName", node) => Ok(()),
             ("", "list" | "watch") if !asked.name.is_empty() => self.related(node, asked),
             ("", "list" | "watch") => {
-                no("can only list/watch pods with spec.nodeName field selector")
+                deny("can only list/watch pods with spec.nodeName field selector")
             }
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Ok(())
             }
-            _ => no(""),
+            _ => deny(""),
         }
     }
 }
@@ -546,9 +546,9 @@ fn own_verb(asked: &Attributes) -> bool {
     )
 }
 
-fn own_lease(node: &str, asked: &Attributes) -> Verdict {
+fn own_lease(node: &str, asked: &Attributes) -> CheckResult {
     if !own_verb(asked) {
-        return no("can only get, create, update, patch, or delete a node lease");
+        return deny("can only get, create, update, patch, or delete a node lease");
     }
     if asked.namespace != LEASES {
         return Err(format!(
@@ -559,24 +559,24 @@ fn own_lease(node: &str, asked: &Attributes) -> Verdict {
     // The name of what a create makes is not known here.
     match asked.verb == "create" || asked.name == node {
         true => Ok(()),
-        false => no("can only access node lease with the same name as the requesting node"),
+        false => deny("can only access node lease with the same name as the requesting node"),
     }
 }
 
-fn own_csi_node(node: &str, asked: &Attributes) -> Verdict {
+fn own_csi_node(node: &str, asked: &Attributes) -> CheckResult {
     if !own_verb(asked) {
-        return no("can only get, create, update, patch, or delete a CSINode");
+        return deny("can only get, create, update, patch, or delete a CSINode");
     }
     if !asked.subresource.is_empty() {
-        return no("cannot authorize CSINode subresources");
+        return deny("cannot authorize CSINode subresources");
     }
     match asked.verb == "create" || asked.name == node {
         true => Ok(()),
-        false => no("can only access CSINode with the same name as the requesting node"),
+        false => deny("can only access CSINode with the same name as the requesting node"),
     }
 }
 
-fn own_node(node: &str, asked: &Attributes) -> Verdict {
+fn own_node(node: &str, asked: &Attributes) -> CheckResult {
     match (asked.subresource.as_str(), asked.verb.as_str()) {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
         ("", "get" | "list" | "watch") => match asked.name.as_str() {
@@ -588,7 +588,7 @@ fn own_node(node: &str, asked: &Attributes) -> Verdict {
                 "node '{node}' cannot read '{other}', only its own Node object"
             )),
         },
-        _ => no(""),
+        _ => deny(""),
     }
 }
 
@@ -732,15 +732,15 @@ mod tests {
         let unrelated = "no relationship found between node 'n' and this object";
         let cases = [
             ("get", "", "secrets", "x", "s", Ok(())),
-            ("get", "", "secrets", "x", "t", no(unrelated)),
-            ("list", "", "secrets", "x", "", no("No Object name found")),
+            ("get", "", "secrets", "x", "t", deny(unrelated)),
+            ("list", "", "secrets", "x", "", deny("No Object name found")),
             (
                 "patch",
                 "",
                 "secrets",
                 "x",
                 "s",
-                no("can only read resources of this type"),
+                deny("can only read resources of this type"),
             ),
             (
                 "list",
@@ -748,7 +748,7 @@ mod tests {
                 "persistentvolumeclaims",
                 "x",
                 "",
-                no("can only get individual resources of this type"),
+                deny("can only get individual resources of this type"),
             ),
             ("get", "", "nodes", "", "n", Ok(())),
             (
@@ -757,7 +757,7 @@ mod tests {
                 "nodes",
                 "",
                 "m",
-                no("node 'n' cannot read 'm', only its own Node object"),
+                deny("node 'n' cannot read 'm', only its own Node object"),
             ),
             (
                 "list",
@@ -765,16 +765,16 @@ mod tests {
                 "nodes",
                 "",
                 "",
-                no("node 'n' cannot read all nodes, only its own Node object"),
+                deny("node 'n' cannot read all nodes, only its own Node object"),
             ),
-            ("delete", "", "nodes", "", "n", no("")),
+            ("delete", "", "nodes", "", "n", deny("")),
             (
                 "list",
                 "",
                 "pods",
                 "",
                 "",
-                no("can only list/watch pods with spec.nodeName field selector"),
+                deny("can only list/watch pods with spec.nodeName field selector"),
             ),
             (
                 "update",
@@ -790,10 +790,10 @@ mod tests {
                 "leases",
                 "x",
                 "n",
-                no("can only access leases in the \"kube-node-lease\" system namespace"),
+                deny("can only access leases in the \"kube-node-lease\" system namespace"),
             ),
             ("list", "", "services", "", "", Ok(())),
-            ("list", "apps", "deployments", "x", "", no("")),
+            ("list", "apps", "deployments", "x", "", deny("")),
         ];
         for (verb, group, resource, namespace, name, want) in cases {
             let asked = Attributes {

@@ -1,4 +1,4 @@
-//! RBAC: who is bound to which rules, kept up to date object by object
+//! The RBAC authorizer: an index of rules by user and group, updated object by object
 //! (`plugin/pkg/auth/authorizer/rbac`).
 
 use std::collections::{BTreeMap, HashMap};
@@ -58,25 +58,26 @@ struct Subject {
 }
 
 /// The user or group that a subject stands for.
-enum Who {
+enum SubjectKey {
     User(String),
     Group(String),
 }
 
 impl Subject {
     /// The user or group that the subject of a binding in `scope` stands for; `None` for nobody.
-    fn who(&self, scope: &str) -> Option<Who> {
+    fn key(&self, scope: &str) -> Option<SubjectKey> {
         match self.kind.as_str() {
-            "User" => Some(Who::User(self.name.clone())),
-            "Group" => Some(Who::Group(self.name.clone())),
+            "User" => Some(SubjectKey::User(self.name.clone())),
+            "Group" => Some(SubjectKey::Group(self.name.clone())),
             "ServiceAccount" => {
                 let namespace = if self.namespace.is_empty() {
                     scope
                 } else {
                     &self.namespace
                 };
-                (!namespace.is_empty())
-                    .then(|| Who::User(format!("system:serviceaccount:{namespace}:{}", self.name)))
+                (!namespace.is_empty()).then(|| {
+                    SubjectKey::User(format!("system:serviceaccount:{namespace}:{}", self.name))
+                })
             }
             _ => None,
         }
@@ -153,9 +154,9 @@ impl Bindings {
         self.remove(&binding.name);
         let binding = Arc::new(binding);
         for (index, subject) in binding.subjects.iter().enumerate() {
-            let grants = match subject.who(&binding.namespace) {
-                Some(Who::User(name)) => self.by_user.entry(name).or_default(),
-                Some(Who::Group(name)) => self.by_group.entry(name).or_default(),
+            let grants = match subject.key(&binding.namespace) {
+                Some(SubjectKey::User(name)) => self.by_user.entry(name).or_default(),
+                Some(SubjectKey::Group(name)) => self.by_group.entry(name).or_default(),
                 None => continue,
             };
             grants
@@ -178,9 +179,9 @@ impl Bindings {
             }
         };
         for subject in &binding.subjects {
-            match subject.who(&binding.namespace) {
-                Some(Who::User(subject)) => forget(&mut self.by_user, &subject),
-                Some(Who::Group(subject)) => forget(&mut self.by_group, &subject),
+            match subject.key(&binding.namespace) {
+                Some(SubjectKey::User(subject)) => forget(&mut self.by_user, &subject),
+                Some(SubjectKey::Group(subject)) => forget(&mut self.by_group, &subject),
                 None => {}
             }
         }

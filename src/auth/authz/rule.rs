@@ -1,4 +1,4 @@
-//! One RBAC rule: what it allows, and what it covers of another (`pkg/apis/rbac/v1`,
+//! RBAC rules: the requests that one allows, and the rules that it covers (`pkg/apis/rbac/v1`,
 //! `component-helpers/auth/rbac/validation`).
 
 use std::collections::{BTreeSet, HashMap};
@@ -114,7 +114,7 @@ impl Rule {
             && (self.resource_names.is_empty() || has(&self.resource_names, &asked.name))
     }
 
-    /// The number of names the rule says, of whatever kind.
+    /// The number of names in the rule, of all kinds.
     fn names(&self) -> usize {
         1 + [
             &self.verbs,
@@ -254,17 +254,16 @@ fn resource_matches(rule: &str, asked: &Attributes) -> bool {
     }
 }
 
-/// The most comparisons of names, about, by which rules are checked that no held rule covers as
-/// they are. Rules for people need some thousands.
+/// The maximum number of comparisons of names, about, by which rules are checked that no held rule
+/// covers as they are. Rules for people need some thousands.
 const MAX_COMPARISONS: usize = 100_000_000;
 /// The cost of one part of a rule, in comparisons: there are at most a hundred thousand of them.
 const COST_OF_PART: usize = 1_000;
-/// The most rules that [`describe`] tells of.
+/// The maximum number of rules in [`describe`].
 const MAX_DESCRIBED: usize = 1_000;
 
-/// Returns what `wanted` allows and `held` does not, in rules of one group, resource, verb and
-/// name. `None` where the rules are so many, or say so much, that it would take too long to find
-/// out.
+/// Returns the part of `wanted` that `held` does not cover, in rules of one group, resource, verb
+/// and name. `None` if there are too many rules, or too large ones, to find out.
 pub fn uncovered(held: &[Rule], wanted: &[Rule]) -> Option<Vec<Rule>> {
     let names: usize = held.iter().map(Rule::names).fold(1, usize::saturating_add);
     let mut left = MAX_COMPARISONS;

@@ -1,5 +1,5 @@
-//! Impersonation: the user that a request asks to be made as, and whether its own user may do that
-//! (apiserver `filters/impersonation`, KEP-5284).
+//! Impersonation: the user that a request asks to act as, and the permission of its own user to do
+//! so (apiserver `filters/impersonation`, KEP-5284).
 //!
 //! There are several modes, each with verbs of its own. In the constrained ones the requestor needs
 //! `impersonate:MODE` for the other user, and `impersonate-on:MODE:VERB` for the request. The
@@ -96,7 +96,7 @@ impl Mode {
     }
 }
 
-/// Decides who may impersonate whom.
+/// Authorizes impersonation.
 pub struct Impersonation {
     authorizer: Arc<dyn Authorizer>,
     modes: &'static [Mode],
@@ -117,7 +117,8 @@ impl Impersonation {
         }
     }
 
-    /// Returns who a requestor becomes that wants to be `wanted` for what `attributes` say.
+    /// Returns the user that a requestor becomes who asks to act as `wanted` in the request of
+    /// `attributes`.
     ///
     /// # Errors
     /// 403 where the requestor may not be that user in any mode: that of the mode tried first.

@@ -1,11 +1,12 @@
-//! Tests of impersonation: who may be whom for what, as conversations with an authorizer.
+//! Tests of impersonation, as conversations with an authorizer.
 
 use async_trait::async_trait;
 
 use super::*;
 use crate::auth::authz::Decision;
 
-/// Allows what it has a line for: `verb group/resource name`, and says nothing of the rest.
+/// Allows the requests it has a line for (`verb group/resource name`), and has no opinion on the
+/// rest.
 struct Lines(Vec<&'static str>);
 
 #[async_trait]

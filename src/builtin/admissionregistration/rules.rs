@@ -17,7 +17,7 @@ pub const ADMISSION: ResourceTraits = ResourceTraits {
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];
-/// The most conditions of one webhook or policy.
+/// The maximum number of conditions of one webhook or policy.
 const CONDITIONS_MAX: usize = 64;
 
 /// Rules without a scope are about all scopes.

@@ -125,6 +125,12 @@ fn check(object: &Object) -> ErrorList {
             ));
         }
     }
+    check_service(&mut errors, &path, spec);
+    errors
+}
+
+/// Checks the service behind an APIService, or the absence of one.
+fn check_service(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let bundle = decoded_len(spec.str("caBundle"));
     let insecure = spec.flag("insecureSkipTLSVerify");
     let Some(service) = spec.map("service") else {
@@ -144,7 +150,7 @@ fn check(object: &Object) -> ErrorList {
                 detail,
             ));
         }
-        return errors;
+        return;
     };
     for key in ["namespace", "name"] {
         if service.str(key).is_empty() {
@@ -168,7 +174,6 @@ fn check(object: &Object) -> ErrorList {
             "may not be true if caBundle is present",
         ));
     }
-    errors
 }
 
 /// Returns the number of bytes that a base64 text decodes to.

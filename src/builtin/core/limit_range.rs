@@ -138,7 +138,7 @@ fn check_limit(errors: &mut ErrorList, path: &Path, limit: &Map) {
     }
 }
 
-/// The amounts of one resource against one another.
+/// Compares the amounts of one resource with one another.
 fn check_amounts(errors: &mut ErrorList, path: &Path, limit: &Map, name: &str, of_pod: bool) {
     let amount = |key: &str| limit.map(key).and_then(|amounts| amounts.field(name));
     let (min, max, ratio) = (amount("min"), amount("max"), amount("maxLimitRequestRatio"));
@@ -159,68 +159,27 @@ fn check_amounts(errors: &mut ErrorList, path: &Path, limit: &Map, name: &str, o
         ));
     };
     let text = |value: Option<&Value>| value.map(quantity).unwrap_or_default().to_string();
-    if more(min, max) {
-        blame(
-            "min",
-            min,
-            format!(
-                "min value {} is greater than max value {}",
-                text(min),
-                text(max)
-            ),
-        );
-    }
-    if more(min, request) {
-        blame(
+    let (lower, upper) = ((min, "min"), (max, "max"));
+    let (request_named, default_named) = ((request, "default request"), (default, "default"));
+    for (key, value, (one, one_name), (other, other_name)) in [
+        ("min", min, lower, upper),
+        ("defaultRequest", request, lower, request_named),
+        ("defaultRequest", request, request_named, upper),
+        (
             "defaultRequest",
             request,
-            format!(
-                "min value {} is greater than default request value {}",
-                text(min),
-                text(request)
-            ),
-        );
-    }
-    if more(request, max) {
-        blame(
-            "defaultRequest",
-            request,
-            format!(
-                "default request value {} is greater than max value {}",
-                text(request),
-                text(max)
-            ),
-        );
-    }
-    if more(request, default) {
-        let detail = format!(
-            "default request value {} is greater than default limit value {}",
-            text(request),
-            text(default)
-        );
-        blame("defaultRequest", request, detail);
-    }
-    if more(min, default) {
-        blame(
-            "default",
-            min,
-            format!(
-                "min value {} is greater than default value {}",
-                text(min),
-                text(default)
-            ),
-        );
-    }
-    if more(default, max) {
-        blame(
-            "default",
-            max,
-            format!(
-                "default value {} is greater than max value {}",
-                text(default),
-                text(max)
-            ),
-        );
+            request_named,
+            (default, "default limit"),
+        ),
+        ("default", min, lower, default_named),
+        ("default", default, default_named, upper),
+    ] {
+        if more(one, other) {
+            let (one, other) = (text(one), text(other));
+            let detail =
+                format!("{one_name} value {one} is greater than {other_name} value {other}");
+            blame(key, value, detail);
+        }
     }
     if let Some(value) = ratio {
         let number = quantity(value);

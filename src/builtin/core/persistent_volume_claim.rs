@@ -234,6 +234,18 @@ fn check_update(errors: &mut ErrorList, object: &Object, old: &Object) {
         );
         errors.push(FieldError::forbidden(&Path::new("spec"), detail));
     }
+    check_size(errors, object, old);
+    immutable(
+        errors,
+        &Path::new("volumeMode"),
+        object.at("/spec/volumeMode"),
+        old.at("/spec/volumeMode"),
+    );
+    check_attributes_class(errors, object, old);
+}
+
+/// Checks that a claim does not shrink below the capacity that it has.
+fn check_size(errors: &mut ErrorList, object: &Object, old: &Object) {
     let amount = |value: Option<&Value>| value.map(quantity).unwrap_or_default();
     let new_size = amount(storage_of(object, "/spec/resources/requests"));
     let old_size = amount(storage_of(old, "/spec/resources/requests"));
@@ -247,13 +259,6 @@ fn check_update(errors: &mut ErrorList, object: &Object, old: &Object) {
             "field can not be less than status.capacity",
         ));
     }
-    immutable(
-        errors,
-        &Path::new("volumeMode"),
-        object.at("/spec/volumeMode"),
-        old.at("/spec/volumeMode"),
-    );
-    check_attributes_class(errors, object, old);
 }
 
 /// An attributes class that is in effect can be changed but not taken away.

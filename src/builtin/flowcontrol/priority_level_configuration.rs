@@ -16,7 +16,7 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
     printer: &PRINTER,
 };
 
-/// The most queues of a level (`priorityLevelConfigurationQueuingMaxQueues`).
+/// The maximum number of queues of a level (`priorityLevelConfigurationQueuingMaxQueues`).
 const QUEUES_MAX: i64 = 10_000_000;
 /// The bits of a hash that cards are dealt from.
 const HASH_BITS: i64 = 60;

@@ -12,7 +12,7 @@ struct File<'a> {
     source: Rc<str>,
 }
 
-/// The most files of one volume that are compared with each other.
+/// The maximum number of files of one volume that are compared with each other.
 const MAX_FILES: usize = 2_000;
 
 impl File<'_> {

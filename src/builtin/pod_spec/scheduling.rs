@@ -87,85 +87,98 @@ pub fn check_spread(
     options: &PodValidationOptions,
 ) {
     for (index, constraint) in constraints.iter().enumerate() {
-        let path = path.index(index);
-        let skew = constraint.int("maxSkew").unwrap_or(0);
-        if skew <= 0 {
+        let following = &constraints[index + 1..];
+        check_spread_constraint(errors, &path.index(index), constraint, following, options);
+    }
+}
+
+fn check_spread_constraint(
+    errors: &mut ErrorList,
+    path: &Path,
+    constraint: &Value,
+    following: &[Value],
+    options: &PodValidationOptions,
+) {
+    let skew = constraint.int("maxSkew").unwrap_or(0);
+    if skew <= 0 {
+        errors.push(FieldError::invalid(
+            &path.child("maxSkew"),
+            skew,
+            "must be greater than zero",
+        ));
+    }
+    let (topology, action) = (
+        constraint.str("topologyKey"),
+        constraint.str("whenUnsatisfiable"),
+    );
+    if topology.is_empty() {
+        errors.push(FieldError::required(
+            &path.child("topologyKey"),
+            "can not be empty",
+        ));
+    }
+    if !ACTIONS.contains(&action) {
+        errors.push(FieldError::not_supported(
+            &path.child("whenUnsatisfiable"),
+            action,
+            &ACTIONS,
+        ));
+    }
+    let repeats = |other: &&Value| {
+        other.str("topologyKey") == topology && other.str("whenUnsatisfiable") == action
+    };
+    if following.iter().find(repeats).is_some() {
+        let path = path.child("{topologyKey, whenUnsatisfiable}");
+        errors.push(FieldError::duplicate(
+            &path,
+            format!("{{{topology}, {action}}}"),
+        ));
+    }
+    check_min_domains(errors, &path.child("minDomains"), constraint);
+    for key in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+        if let Some(policy) = constraint
+            .opt_str(key)
+            .filter(|policy| !INCLUSIONS.contains(policy))
+        {
+            errors.push(FieldError::not_supported(
+                &path.child(key),
+                policy,
+                &INCLUSIONS,
+            ));
+        }
+    }
+    let selector = constraint.map("labelSelector");
+    check_label_keys(
+        errors,
+        path,
+        constraint.list("matchLabelKeys"),
+        &[],
+        selector,
+    );
+    if !options.allow_invalid_spread_selector {
+        validate_label_selector(
+            errors,
+            &path.child("labelSelector"),
+            selector,
+            SelectorOptions::default(),
+        );
+    }
+}
+
+fn check_min_domains(errors: &mut ErrorList, path: &Path, constraint: &Value) {
+    let action = constraint.str("whenUnsatisfiable");
+    if let Some(domains) = constraint.int("minDomains") {
+        if domains <= 0 {
             errors.push(FieldError::invalid(
-                &path.child("maxSkew"),
-                skew,
+                path,
+                domains,
                 "must be greater than zero",
             ));
         }
-        let (topology, action) = (
-            constraint.str("topologyKey"),
-            constraint.str("whenUnsatisfiable"),
-        );
-        if topology.is_empty() {
-            errors.push(FieldError::required(
-                &path.child("topologyKey"),
-                "can not be empty",
-            ));
-        }
-        if !ACTIONS.contains(&action) {
-            errors.push(FieldError::not_supported(
-                &path.child("whenUnsatisfiable"),
-                action,
-                &ACTIONS,
-            ));
-        }
-        let repeats = |other: &&Value| {
-            other.str("topologyKey") == topology && other.str("whenUnsatisfiable") == action
-        };
-        if constraints[index + 1..].iter().find(repeats).is_some() {
-            let path = path.child("{topologyKey, whenUnsatisfiable}");
-            errors.push(FieldError::duplicate(
-                &path,
-                format!("{{{topology}, {action}}}"),
-            ));
-        }
-        if let Some(domains) = constraint.int("minDomains") {
-            let path = path.child("minDomains");
-            if domains <= 0 {
-                errors.push(FieldError::invalid(
-                    &path,
-                    domains,
-                    "must be greater than zero",
-                ));
-            }
-            if action != "DoNotSchedule" {
-                let detail = format!(
-                    "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
-                );
-                errors.push(FieldError::invalid(&path, domains, detail));
-            }
-        }
-        for key in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            if let Some(policy) = constraint
-                .opt_str(key)
-                .filter(|policy| !INCLUSIONS.contains(policy))
-            {
-                errors.push(FieldError::not_supported(
-                    &path.child(key),
-                    policy,
-                    &INCLUSIONS,
-                ));
-            }
-        }
-        let selector = constraint.map("labelSelector");
-        check_label_keys(
-            errors,
-            &path,
-            constraint.list("matchLabelKeys"),
-            &[],
-            selector,
-        );
-        if !options.allow_invalid_spread_selector {
-            validate_label_selector(
-                errors,
-                &path.child("labelSelector"),
-                selector,
-                SelectorOptions::default(),
-            );
+        if action != "DoNotSchedule" {
+            let detail =
+                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+            errors.push(FieldError::invalid(path, domains, detail));
         }
     }
 }

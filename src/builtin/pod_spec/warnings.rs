@@ -450,7 +450,7 @@ impl Subject<'_> {
     }
 }
 
-/// The most conflicts of one port that are told.
+/// The maximum number of conflicts of one port that are told.
 const MAX_CONFLICTS: usize = 1_000;
 
 /// The ports with one number and protocol, by what tells whether another gets into their way.

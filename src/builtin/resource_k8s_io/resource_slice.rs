@@ -24,10 +24,11 @@ pub static ENTRY: ResourceEntry = ResourceEntry {
     printer: &PRINTER,
 };
 
-/// The most devices of a slice, and of one whose devices have taints or consume counters.
+/// The maximum number of devices of a slice, and of one whose devices have taints or consume
+/// counters.
 const DEVICES_MAX: usize = 128;
 const ADVANCED_DEVICES_MAX: usize = 64;
-/// The most sets of counters.
+/// The maximum number of sets of counters.
 const COUNTER_SETS_MAX: usize = 8;
 const ONE_PLACE: &str =
     "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";

@@ -11,6 +11,17 @@ pub struct Estimate {
     pub size: Option<Range>,
 }
 
+/// Functions of Kubernetes' libraries whose cost is 1.
+#[rustfmt::skip]
+const UNIT_COST: [&str; 38] = [
+    "serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed",
+    "reason", "error", "errored", "masked", "prefixLength", "family", "isUnspecified",
+    "isLoopback", "isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast", "format.named",
+    "sign", "asInteger", "isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan",
+    "compareTo", "add", "sub", "major", "minor", "patch", "getScheme", "getHostname", "getHost",
+    "getPort", "getEscapedPath", "getQuery",
+];
+
 impl Estimate {
     fn of(cost: Range) -> Self {
         Self { cost, size: None }
@@ -208,49 +219,11 @@ impl Estimator<'_> {
         let first = call.args.first().map(|arg| self.size_or_unknown(arg));
         let size = target.map(|target| self.size_or_unknown(target));
         let traversed = |size: Range, times: f64| size.scaled(times * TRAVERSAL);
+        if UNIT_COST.contains(&call.function.as_str()) {
+            return Some(Estimate::of(Range::ONE));
+        }
         Some(match (call.function.as_str(), size, first) {
             ("check", ..) => Estimate::of(Range::fixed(350_000)),
-            (
-                "serviceAccount"
-                | "path"
-                | "group"
-                | "resource"
-                | "subresource"
-                | "namespace"
-                | "name"
-                | "allowed"
-                | "reason"
-                | "error"
-                | "errored"
-                | "masked"
-                | "prefixLength"
-                | "family"
-                | "isUnspecified"
-                | "isLoopback"
-                | "isLinkLocalMulticast"
-                | "isLinkLocalUnicast"
-                | "isGlobalUnicast"
-                | "format.named"
-                | "sign"
-                | "asInteger"
-                | "isInteger"
-                | "asApproximateFloat"
-                | "isGreaterThan"
-                | "isLessThan"
-                | "compareTo"
-                | "add"
-                | "sub"
-                | "major"
-                | "minor"
-                | "patch"
-                | "getScheme"
-                | "getHostname"
-                | "getHost"
-                | "getPort"
-                | "getEscapedPath"
-                | "getQuery",
-                ..,
-            ) => Estimate::of(Range::ONE),
             ("fieldSelector" | "labelSelector", _, Some(selector)) => {
                 let requirements = selector.scaled(0.5).scaled(50.0);
                 let parsed = selector.scaled(TRAVERSAL);

@@ -46,7 +46,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         "strings_quote": "(string) -> string"),
 ];
 
-/// The most bytes that one call makes of a text.
+/// The maximum number of bytes that one call makes of a text.
 const MAX_BYTES: usize = 16 << 20;
 
 fn out_of_range<'a>(index: i64) -> Result<Value<'a>> {

@@ -13,7 +13,7 @@ pub const DECLARATIONS: &[Declaration] =
 
 /// The digits behind the point where nothing else is said.
 const PRECISION: usize = 6;
-/// The most digits that may be asked for.
+/// The maximum number of digits that may be asked for.
 const MAX_PRECISION: usize = 1_000;
 /// The longest text that is made.
 const MAX_BYTES: usize = 16 << 20;

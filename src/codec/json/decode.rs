@@ -58,7 +58,7 @@ pub(super) fn run(text: &str, ty: TypeRef) -> Result<Decoded, DecodeError> {
     }
 }
 
-/// One step from the root to the value at hand.
+/// One step from the root to the current value.
 enum Step<'a> {
     Field(TypeId, usize),
     Key(Cow<'a, str>),
@@ -78,7 +78,7 @@ struct Decoder<'a, 's> {
     fields: usize,
     /// Set inside of values whose Go type decodes itself: those note no issues.
     quiet: bool,
-    /// The first value of the wrong type. Go goes on behind it, and tells of it where nothing worse
+    /// The first value of the wrong type. Go continues after it, and reports it where nothing worse
     /// comes.
     unfit: Option<DecodeError>,
 }
@@ -141,7 +141,7 @@ impl<'a> Decoder<'a, '_> {
         }
     }
 
-    /// The value at hand as a value of `kind`; null where JSON says null and the Go type leaves
+    /// The current value as a value of `kind`; null where JSON says null and the Go type leaves
     /// that alone.
     fn value(&mut self, kind: &Kind) -> Result<Value, DecodeError> {
         let first = self.lexer.peek();
@@ -322,7 +322,7 @@ impl<'a> Decoder<'a, '_> {
         value
     }
 
-    /// Notes `unknown field` or `duplicate field` for the value at hand, or for `key` in it.
+    /// Notes `unknown field` or `duplicate field` for the current value, or for `key` in it.
     fn issue(&mut self, what: &str, key: Option<&str>) {
         if self.quiet || self.issues.len() >= MAX_ISSUES || self.spelled > MAX_ISSUE_BYTES {
             return;

@@ -1,7 +1,7 @@
 //! Strings and raw JSON as Go's `encoding/json` writes them: what needs no escape is copied sixteen
 //! bytes at a time.
 
-/// The number of bytes that are looked at and copied at once.
+/// The number of bytes that are checked and copied at once.
 const STEP: usize = 16;
 /// The same, of long texts.
 const LONG_STEP: usize = 64;
@@ -198,7 +198,7 @@ fn compact(json: &[u8], out: &mut Vec<u8>) {
     let mut in_string = false;
     let (mut start, mut at) = (0, 0);
     while let Some(&byte) = json.get(at) {
-        // The bytes that are left out, and what stands in their place.
+        // The bytes that are left out, and their replacement.
         let (length, instead): (usize, &[u8]) = match byte {
             b'"' => {
                 in_string = !in_string;

@@ -7,13 +7,13 @@ const STEP: usize = 2;
 #[derive(Clone, Debug, Default)]
 pub struct Indenter {
     depth: usize,
-    within: Within,
+    within: Container,
     /// A bracket was opened and nothing came after it yet.
     opened: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Within {
+enum Container {
     #[default]
     Nothing,
     Text,
@@ -29,14 +29,14 @@ impl Indenter {
         let mut rest = compact;
         while let [byte, tail @ ..] = rest {
             rest = match self.within {
-                Within::Nothing => {
+                Container::Nothing => {
                     self.between(*byte, out);
                     tail
                 }
-                Within::Text => self.text(rest, out),
-                Within::Escape => {
+                Container::Text => self.text(rest, out),
+                Container::Escape => {
                     out.push(*byte);
-                    self.within = Within::Text;
+                    self.within = Container::Text;
                     tail
                 }
             };
@@ -71,7 +71,7 @@ impl Indenter {
             }
             b',' => self.new_line(out),
             b':' => out.push(b' '),
-            b'"' => self.within = Within::Text,
+            b'"' => self.within = Container::Text,
             _ => {}
         }
     }
@@ -83,9 +83,9 @@ impl Indenter {
             return &[];
         };
         self.within = if rest[end] == b'"' {
-            Within::Nothing
+            Container::Nothing
         } else {
-            Within::Escape
+            Container::Escape
         };
         let (text, rest) = rest.split_at(end + 1);
         out.extend_from_slice(text);

@@ -84,7 +84,7 @@ impl<'a> Lexer<'a> {
         key
     }
 
-    /// The string at hand. Lone surrogates become U+FFFD as in Go.
+    /// The current string. Lone surrogates become U+FFFD as in Go.
     pub fn string(&mut self) -> Cow<'a, str> {
         self.at += 1;
         let plain = self.plain();
@@ -148,7 +148,7 @@ impl<'a> Lexer<'a> {
             .unwrap_or(0xfffd)
     }
 
-    /// The text of the number or literal at hand.
+    /// The text of the current number or literal.
     pub fn word(&mut self) -> &'a str {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let length = rest.iter().position(
@@ -160,7 +160,7 @@ impl<'a> Lexer<'a> {
         self.text.get(start..start + length).unwrap_or_default()
     }
 
-    /// Passes over the value at hand, however deep, and returns its text.
+    /// Passes over the current value, however deep, and returns its text.
     pub fn skip(&mut self) -> &'a str {
         self.peek();
         let start = self.at;

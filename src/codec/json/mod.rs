@@ -1,4 +1,5 @@
-//! JSON as Go's `encoding/json` and `sigs.k8s.io/json` read and write it.
+//! JSON as Go's `encoding/json` and `sigs.k8s.io/json` read and write it. `serde_json` has neither
+//! their errors nor duplicate fields, and escapes other characters.
 
 mod decode;
 mod encode;
@@ -32,7 +33,7 @@ pub const MAX_DEPTH: usize = 10_000;
 pub struct Document<'a>(&'a [u8]);
 
 /// The apiVersion and kind of a document, before its type is known. Both are empty where the
-/// document says nothing.
+/// document has none.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TypeMeta {
     pub api_version: String,

@@ -1,4 +1,4 @@
-//! Scalars and labels of a JSON document, read where they lie: everything else is passed over.
+//! Scalars and labels of a JSON document, read in place; all other values are skipped.
 
 use std::borrow::Cow;
 

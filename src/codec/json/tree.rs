@@ -25,7 +25,7 @@ pub(super) fn run(text: &str) -> Result<(Value, Vec<String>), DecodeError> {
     Ok((value, builder.issues.unwrap_or_default()))
 }
 
-/// Reads the value at hand, `depth` levels deep already, without looking for duplicates.
+/// Reads the current value, `depth` levels deep already, without looking for duplicates.
 pub(super) fn value(lexer: &mut Lexer, depth: usize) -> Result<Value, DecodeError> {
     Builder {
         issues: None,
@@ -52,7 +52,7 @@ pub(super) fn number(text: &str) -> Result<Value, DecodeError> {
 }
 
 struct Builder {
-    /// `None` where nobody asks.
+    /// `None` if they are not requested.
     issues: Option<Vec<String>>,
     path: String,
     /// The bytes of the paths that were put together for issues.

@@ -1,5 +1,5 @@
 //! Objects to protobuf, byte for byte as gogo's marshallers write them: fields by ascending number,
-//! values that are no pointers always, maps sorted by key.
+//! non-pointer values always, maps sorted by key.
 
 use super::wire::{put_bytes, put_double, put_integer, put_message};
 use crate::codec::json;

@@ -74,7 +74,7 @@ impl FieldSpan {
     }
 }
 
-/// Reads the value at hand of a message that ends where `bytes` end. Says which of the type's
+/// Reads the current value of a message that ends where `bytes` end. Says which of the type's
 /// fields it is of; `None` for one that the type does not have.
 #[inline(always)]
 pub(super) fn next_value(

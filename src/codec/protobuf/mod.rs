@@ -28,7 +28,7 @@ pub const MAGIC: &[u8] = b"k8s\0";
 pub struct Envelope<'a> {
     pub api_version: &'a str,
     pub kind: &'a str,
-    /// The message, in the encoding that `content_type` says.
+    /// The message, encoded as `content_type`.
     pub raw: &'a [u8],
     pub content_encoding: &'a str,
     /// Empty for protobuf.

@@ -1,5 +1,5 @@
-//! Stored messages as protobuf that clients get: with their resourceVersion, as objects, as items
-//! of lists, or their metadata alone. Bytes are copied; nothing is decoded.
+//! Responses in protobuf from stored messages: objects, list items or metadata, with the
+//! resourceVersion added. Bytes are copied; nothing is decoded.
 
 use super::reader::METADATA;
 use super::wire::{Reader, put_bytes, put_message, put_varint};
@@ -13,26 +13,26 @@ const ITEMS: u32 = 2;
 /// The number of `raw` in the envelope.
 const RAW: u32 = 2;
 
-/// A stored message whose metadata says a resourceVersion. Written, it is what decoding and
+/// A stored message with a resourceVersion in its metadata. Written, it is what decoding and
 /// encoding the tree would give.
 #[derive(Clone, Copy, Debug)]
 pub struct WithResourceVersion<'a> {
     /// ObjectMeta before and after its resourceVersion.
     head: &'a [u8],
     tail: &'a [u8],
-    version: Digits,
+    version: DecimalText,
     /// The fields of the object after its metadata.
     rest: &'a [u8],
 }
 
 /// A number as text; nothing for none.
 #[derive(Clone, Copy, Debug)]
-struct Digits {
+struct DecimalText {
     bytes: [u8; 20],
     length: usize,
 }
 
-impl Digits {
+impl DecimalText {
     fn new(number: Option<i64>) -> Self {
         let mut text = Vec::with_capacity(20);
         if let Some(number) = number {
@@ -64,7 +64,7 @@ impl<'a> WithResourceVersion<'a> {
         Some(Self {
             head,
             tail,
-            version: Digits::new(revision),
+            version: DecimalText::new(revision),
             rest: message.bytes.get(fields.at..)?,
         })
     }

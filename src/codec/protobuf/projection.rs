@@ -1,4 +1,4 @@
-//! The part of an object that somebody reads, given as paths.
+//! Partial decoding: the part of an object that a reader needs, given as paths.
 
 use crate::schema::{Kind, TypeRef};
 

@@ -1,5 +1,4 @@
-//! Scalars and labels of a message, read where they lie. What selectors need costs less than a
-//! tree.
+//! Scalars and labels of a message, read in place, so that selectors need no tree.
 
 use std::borrow::Cow;
 
@@ -117,7 +116,7 @@ fn inlined(outer: &Type, via: usize) -> Option<(u32, crate::schema::TypeId)> {
     }
 }
 
-/// Returns what JSON shows of a field that may be absent.
+/// Returns the value that JSON shows for a field that may be absent.
 fn scalar<'a>(field: &Field, value: Option<WireValue<'a>>, ty: TypeRef) -> Option<Cow<'a, str>> {
     match (&field.kind, value) {
         (Kind::String, Some(value)) if !value.bytes().is_empty() => {

@@ -491,7 +491,7 @@ fn scalars_and_labels_are_read_without_decoding() {
         let mut paths = Vec::new();
         scalar_paths(&tree.clone().into(), "", &mut paths);
         assert!(paths.len() > 3, "{}", stored.key);
-        // Keys of maps may have dots, which no path can say; raw JSON has no type.
+        // Keys of maps may have dots, which paths cannot express; raw JSON has no type.
         for path in paths.iter().filter(|path| {
             !path.contains('/')
                 && !path.contains("managedFields")
@@ -809,7 +809,7 @@ fn any_message(id: TypeId, depth: u32) -> BoxedStrategy<Value> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// JSON, the tree, protobuf and the transcoder say the same of any object of any type.
+    /// JSON, the tree, protobuf and the transcoder agree on any object of any type.
     #[test]
     fn json_and_protobuf_of_any_object_agree((id, value) in (0..builtin().types.len() as u32).prop_flat_map(|id| (Just(TypeId(id)), any_message(TypeId(id), 5)))) {
         let ty = TypeRef { schema: builtin(), id };

@@ -5,14 +5,16 @@
 //! number, and once to write them in the order of the schema. What a field shows besides its value
 //! is prepared ([`WireField`]).
 
-use crate::meta::go::base64;
+mod alternatives;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::decode::{IntOrString, int_or_string, quantity, timestamp};
 use super::field_offsets::{ByteRange, EMPTY_RANGE, FieldSpan, MAX_LENGTH, Value, next_value};
-use super::wire::{RawField, Reader};
+use super::wire::Reader;
 use crate::codec::{DecodeError, MAX_TREE_DEPTH, json, text};
+use crate::meta::go::base64;
 use crate::meta::time;
 use crate::schema::{Arity, Kind, Schema, SchemaAlternative, TypeId, TypeRef, WireField, WireType};
 
@@ -89,8 +91,8 @@ struct Transcoder<'a> {
     revision: Option<i64>,
     /// The offset of the top-level metadata in the output.
     metadata: Range<usize>,
-    /// So far every message was in the order that everybody writes. Once one was not, none is tried
-    /// in that order any more: a message is begun twice at most, however deep it lies.
+    /// True while every message was in the usual order. After one that was not, none is tried in
+    /// that order any more: a message is begun twice at most, however deep it lies.
     orderly: bool,
 }
 
@@ -710,63 +712,9 @@ impl<'a> Transcoder<'a> {
         }
         Ok(out)
     }
-
-    fn schema_or(
-        &mut self,
-        alternative: SchemaAlternative,
-        id: TypeId,
-        part: ByteRange,
-        open: Open,
-    ) -> Result<(), DecodeError> {
-        let (schema, other) = if alternative == SchemaAlternative::Bool {
-            (2, 1)
-        } else {
-            (1, 2)
-        };
-        let (mut found, mut allows, mut items) = (None, false, false);
-        let mut fields = self.read(part);
-        while let Some(RawField { number, value }) = fields.next()? {
-            if number == schema {
-                found = Some(Value::new(false, value, fields.at));
-            } else if number == other {
-                items = true;
-                allows = value.integer() != 0;
-            }
-        }
-        match (alternative, found) {
-            (SchemaAlternative::Array, _) if items => {
-                self.alternatives(&Kind::Message(id), part, open)
-            }
-            (SchemaAlternative::StringArray, _) if items => {
-                self.alternatives(&Kind::String, part, open)
-            }
-            (_, Some(schema)) => self.message(schema.range(), id, open.depth + 1, open.top, None),
-            (SchemaAlternative::Bool, None) => self.literal(if allows { "true" } else { "false" }),
-            _ => self.literal("null"),
-        }
-    }
-
-    /// The items of a JSONSchemaPropsOr…Array, which have number 2.
-    fn alternatives(
-        &mut self,
-        kind: &Kind,
-        part: ByteRange,
-        open: Open,
-    ) -> Result<(), DecodeError> {
-        let begun = self.out.len();
-        let mut values = self.read(part);
-        while let Some(raw) = values.next()? {
-            if raw.number == 2 {
-                self.out.push(b',');
-                self.value(kind, Value::new(false, raw.value, values.at), open)?;
-            }
-        }
-        self.close(begun, *b"[]");
-        Ok(())
-    }
 }
 
-/// Reports whether the value at hand has this tag, in the form that everybody writes.
+/// Reports whether the current value has this tag, in the usual encoding.
 #[inline(always)]
 fn has_tag(bytes: &[u8], at: usize, tag: u32) -> bool {
     match bytes.get(at) {

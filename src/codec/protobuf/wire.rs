@@ -2,7 +2,7 @@
 
 use crate::codec::DecodeError;
 
-/// One field as it stands on the wire.
+/// One field on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawField<'a> {
     pub number: u32,

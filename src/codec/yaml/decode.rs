@@ -14,8 +14,8 @@ use crate::meta::{Map, Value};
 /// The number of bytes that upstream's reader takes at a time. What is wrong in one of these pieces
 /// is found before the scanner sees it.
 const PIECE_BYTES: usize = 512;
-/// The most bytes of text that aliases of one document may repeat. No object that long could be
-/// stored.
+/// The maximum number of bytes of text that aliases of one document may repeat. No object that long
+/// could be stored.
 pub(super) const MAX_REPEATED_BYTES: usize = 32 * 1024 * 1024;
 
 /// Reads the first document as upstream's `YAMLToJSON` does: maps are sorted by key, keys are
@@ -35,8 +35,7 @@ pub fn to_value(bytes: &[u8]) -> Result<(Value, Vec<String>), DecodeError> {
     }
 }
 
-/// [`to_value`] of text that was looked at, whatever it is; `broken` says what is wrong with the
-/// bytes behind it.
+/// [`to_value`] of scanned text; `broken` holds the error of the bytes behind it.
 pub(super) fn read(
     text: &str,
     broken: Option<&'static str>,
@@ -239,7 +238,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The entries of a map, with those that `<<` merges into it; whatever comes last counts.
+    /// The entries of a map, with those that `<<` merges into it; the last value of a key counts.
     fn entries(
         &mut self,
         index: usize,

@@ -7,7 +7,7 @@ use crate::meta::{Key, Map, Value};
 
 /// The column after which a line is folded at the next space.
 const WIDTH: usize = 80;
-/// The longest key that stands on one line with its value.
+/// The longest key that is written on one line with its value.
 const SIMPLE_KEY: usize = 128;
 
 /// YAML with a newline at the end.
@@ -48,7 +48,7 @@ impl Emitter {
         self.column = indent;
     }
 
-    /// `inline`: the first entry goes on the line at hand.
+    /// `inline`: the first entry goes on the current line.
     fn map(&mut self, map: &Map, indent: usize, inline: bool) {
         for (index, (key, value)) in sort(map.iter().collect()).into_iter().enumerate() {
             if !(index == 0 && (inline || self.out.is_empty())) {
@@ -67,7 +67,7 @@ impl Emitter {
         }
     }
 
-    /// A list in a map stands no deeper than its key.
+    /// A list in a map is indented like its key.
     fn list(&mut self, items: &[Value], indent: usize, inline: bool) {
         for (index, item) in items.iter().enumerate() {
             if !(index == 0 && (inline || self.out.is_empty())) {

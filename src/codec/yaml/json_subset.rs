@@ -1,4 +1,4 @@
-//! JSON as YAML, which most clients send where YAML is asked for: read as what it is.
+//! JSON in bodies that are declared as YAML, as most clients send it: parsed by the JSON reader.
 
 use crate::codec::json;
 use crate::meta::Value;
@@ -17,7 +17,7 @@ pub(super) fn to_value(text: &str) -> Option<Value> {
         return None;
     }
     let (mut value, issues) = json::parse(bytes).ok()?;
-    (issues.is_empty() && settle(&mut value, MAX_DEPTH)).then_some(value)
+    (issues.is_empty() && resolve_scalars(&mut value, MAX_DEPTH)).then_some(value)
 }
 
 /// The longest text that is looked at twice where it turns out to be YAML.
@@ -28,17 +28,19 @@ const MAX_DEPTH: usize = 64;
 const KEY_MAX: usize = 512;
 
 /// Sorts the maps; false for what YAML may read otherwise.
-fn settle(value: &mut Value, depth: usize) -> bool {
+fn resolve_scalars(value: &mut Value, depth: usize) -> bool {
     match value {
         Value::Array(_) | Value::Object(_) if depth == 0 => false,
         Value::Number(number) => number.as_i64().is_some(),
-        Value::Array(items) => items.iter_mut().all(|item| settle(item, depth - 1)),
+        Value::Array(items) => items
+            .iter_mut()
+            .all(|item| resolve_scalars(item, depth - 1)),
         Value::Object(map) => {
             if !map.keys().is_sorted() {
                 map.sort_keys();
             }
             map.iter_mut().all(|(key, value)| {
-                key.len() <= KEY_MAX && *key != "<<" && settle(value, depth - 1)
+                key.len() <= KEY_MAX && *key != "<<" && resolve_scalars(value, depth - 1)
             })
         }
         Value::Null | Value::Bool(_) | Value::String(_) => true,

@@ -1,5 +1,6 @@
-//! YAML by the rules of `sigs.k8s.io/yaml`, which is `yaml.v2` (YAML 1.1) on its way from and to
-//! JSON.
+//! YAML by the rules of `sigs.k8s.io/yaml`, which converts between `yaml.v2` (YAML 1.1) and JSON.
+//! The scanner and parser are our own: clients see the errors of yaml.v2, which no maintained crate
+//! reproduces.
 
 mod emit;
 mod decode;

@@ -1,5 +1,5 @@
-//! Tokens of YAML to the nodes of the first document. It works through a stack of its own:
-//! documents may be deep.
+//! YAML tokens to the nodes of the first document. The parser keeps an explicit stack: documents
+//! may be deep.
 
 use std::collections::HashMap;
 
@@ -293,7 +293,7 @@ impl Parser<'_> {
         );
     }
 
-    /// Puts a node into the container at hand.
+    /// Puts a node into the current container.
     fn attach(&mut self, node: Node, line: usize, anchor: Option<String>) -> usize {
         let index = self.graph.nodes.len();
         self.graph.nodes.push((node, line));
@@ -319,7 +319,7 @@ impl Parser<'_> {
         self.open.pop();
     }
 
-    /// Passes the token at hand and reads the node behind it, which is empty before one of those
+    /// Passes the current token and reads the node behind it, which is empty before one of those
     /// tokens. What is empty in a block is on the line of what was passed, in a flow on that of
     /// what follows.
     fn node_behind(&mut self, ends: fn(&Token) -> bool, block: bool, loose: bool) -> Parsed<()> {

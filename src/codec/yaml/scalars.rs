@@ -1,18 +1,18 @@
-//! The three ways to write a scalar in YAML: in a block, in quotes, plainly.
+//! The three styles of YAML scalars: block, quoted, plain.
 
 use super::scanner::{Scanner, is_blank, is_break, is_break_or_end, is_space_or_end};
 use crate::codec::DecodeError;
 
 /// The line breaks and blanks between two words of a scalar.
 #[derive(Default)]
-struct Gap {
+struct LineBreaks {
     blanks: String,
     /// The first line break; what follows it is in `further`.
     first: Option<char>,
     further: String,
 }
 
-impl Gap {
+impl LineBreaks {
     /// Passes blanks and breaks. `tab_stop`: the column before which a line must not have a tab.
     fn read(
         &mut self,
@@ -143,7 +143,7 @@ impl Scanner<'_> {
     pub(super) fn quoted_scalar(&mut self, quote: char) -> Result<String, DecodeError> {
         self.skip();
         let mut out = String::new();
-        let mut gap = Gap::default();
+        let mut gap = LineBreaks::default();
         loop {
             if self.at_document_marker() {
                 return Err(self.fail("found unexpected document indicator"));
@@ -226,7 +226,7 @@ impl Scanner<'_> {
 
     pub(super) fn plain_scalar(&mut self) -> Result<String, DecodeError> {
         let mut out = String::new();
-        let mut gap = Gap::default();
+        let mut gap = LineBreaks::default();
         let stop = self.indent + 1;
         let mut broken = false;
         while !self.at_document_marker() && self.current() != '#' {

@@ -1,13 +1,13 @@
-//! YAML text to tokens: what libyaml's scanner takes for one, with its errors and limits.
+//! YAML text to tokens, as libyaml's scanner does it, with its errors and limits.
 
 use std::collections::VecDeque;
 
 use crate::codec::DecodeError;
 
-/// The most flow collections, and the most block collections, that may be open at once (yaml.v2
-/// `max_flow_level`, `max_indents`).
+/// The maximum number of flow collections, and the most block collections, that may be open at once
+/// (yaml.v2 `max_flow_level`, `max_indents`).
 const MAX_OPEN: usize = 10_000;
-/// The most characters between the start of a key and its `:`.
+/// The maximum number of characters between the start of a key and its `:`.
 const MAX_KEY: usize = 1024;
 
 /// A part of a document. Markers that a tag or anchor begins with are not in its text.
@@ -54,7 +54,7 @@ pub(super) struct Lexeme {
 #[derive(Clone, Copy, Default)]
 struct SimpleKey {
     possible: bool,
-    /// Nothing but a key can stand there.
+    /// Only a key can follow.
     required: bool,
     /// Its token is held back until it is known. Upstream forgets that at the end of an empty flow
     /// collection.
@@ -79,7 +79,7 @@ pub(super) struct Scanner<'t> {
     tokens: VecDeque<Lexeme>,
     /// The number of tokens that were taken.
     taken: usize,
-    /// The column of the block collection at hand; -1 outside of all.
+    /// The column of the current block collection; -1 outside of all.
     pub(super) indent: isize,
     indents: Vec<isize>,
     /// One for each flow level, and one for the block context.
@@ -129,7 +129,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// The token at hand. After the end of the stream that remains.
+    /// The current token. After the end of the stream that remains.
     ///
     /// # Errors
     /// Text that is not YAML, in the words of yaml.v2.
@@ -147,7 +147,7 @@ impl<'t> Scanner<'t> {
         ))
     }
 
-    /// Takes the token at hand.
+    /// Takes the current token.
     ///
     /// # Errors
     /// Text that is not YAML, in the words of yaml.v2.
@@ -237,7 +237,7 @@ impl<'t> Scanner<'t> {
             && is_space_or_end(self.peek_at(3))
     }
 
-    /// Reports whether the token at hand may turn out to be a key.
+    /// Reports whether the current token may turn out to be a key.
     fn is_key_open(&mut self) -> Result<bool, DecodeError> {
         let first = self.keys.partition_point(|key| key.token < self.taken);
         for level in first..self.keys.len() {
@@ -307,7 +307,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Enters a block collection where the column is further right than that of the one at hand.
+    /// Enters a block collection where the column is further right than that of the current one.
     /// `number`: before which token.
     fn indent_to(
         &mut self,

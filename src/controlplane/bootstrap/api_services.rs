@@ -1,4 +1,5 @@
-//! APIServices: how groups and versions rank in discovery (`cmd/kube-apiserver/app/aggregator.go`).
+//! APIServices: the ranks of groups and versions in discovery
+//! (`cmd/kube-apiserver/app/aggregator.go`).
 
 use super::ObjectClient;
 use crate::meta::status::Result;
@@ -7,13 +8,17 @@ use crate::meta::{Gvr, Object, Value, json};
 /// A group, its rank, and those of its versions: the higher, the earlier.
 type GroupRank = (&'static str, i64, &'static [(&'static str, i64)]);
 
+#[rustfmt::skip]
 const PRIORITIES: &[GroupRank] = &[
     ("", 18000, &[("v1", 1)]),
     ("apps", 17800, &[("v1", 15)]),
     ("events.k8s.io", 17750, &[("v1", 15)]),
     ("authentication.k8s.io", 17700, &[("v1", 15)]),
     ("authorization.k8s.io", 17600, &[("v1", 15)]),
-    ("autoscaling", 17500, &[("v1", 15), ("v2", 30)]),
+    ("autoscaling", 17500, &[
+        ("v1", 15),
+        ("v2", 30),
+    ]),
     ("batch", 17400, &[("v1", 15)]),
     ("certificates.k8s.io", 17300, &[("v1", 15)]),
     ("networking.k8s.io", 17200, &[("v1", 15)]),

@@ -1,5 +1,5 @@
-//! The other objects of a fresh server: namespaces, priority classes, the `kubernetes` service and
-//! what belongs to it, the configuration that other servers read, the identity lease
+//! The other objects of a fresh server: namespaces, priority classes, the `kubernetes` service with
+//! its endpoints, the configuration that other servers read, the identity lease
 //! (`pkg/controlplane/controller`).
 
 use std::net::IpAddr;
@@ -167,7 +167,7 @@ fn config_map(name: &str, data: Map) -> (Gvr, Object) {
     (Gvr::new("", "v1", "configmaps"), map)
 }
 
-/// Returns the ConfigMap that tells extension servers how this server authenticates.
+/// Returns the ConfigMap that extension servers read to authenticate as this server does.
 pub(super) fn extension_authentication(params: &Params) -> (Gvr, Object) {
     let mut data = Map::new();
     if let Some(ca) = &params.client_ca {
@@ -237,7 +237,7 @@ pub fn identity(hostname: &str) -> String {
     out
 }
 
-/// The Lease that says that this server lives; renew it well within [`IDENTITY_LEASE_SECONDS`].
+/// The identity Lease of this server; renew it well within [`IDENTITY_LEASE_SECONDS`].
 pub fn identity_lease(params: &Params) -> (Gvr, Object) {
     let name = identity(&params.hostname);
     let labels = json!({"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": params.hostname});

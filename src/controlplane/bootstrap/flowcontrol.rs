@@ -63,7 +63,7 @@ fn system_accounts() -> Value {
     json!({"kind": "ServiceAccount", "serviceAccount": {"namespace": "kube-system", "name": "*"}})
 }
 
-/// A rule that matches whatever the subjects do.
+/// A rule that matches all requests of the subjects.
 fn everything(subjects: Value) -> Value {
     json!({
         "subjects": subjects,
@@ -131,7 +131,7 @@ fn system_schemas() -> Vec<Schema> {
     ]
 }
 
-/// Returns the FlowSchemas of controllers, service accounts and everybody else.
+/// Returns the FlowSchemas of controllers, service accounts and all others.
 fn workload_schemas() -> Vec<Schema> {
     vec![
         (
@@ -179,8 +179,7 @@ fn workload_schemas() -> Vec<Schema> {
     ]
 }
 
-/// Every FlowSchema, each with the status that says that its priority level exists. `now` is RFC
-/// 3339.
+/// Every FlowSchema, with the status condition that its priority level exists. `now` is RFC 3339.
 pub(super) fn flow_schemas(now: &str) -> Vec<(Gvr, Object, Value)> {
     let gvr = Gvr::new(GROUP, "v1", "flowschemas");
     let one = |(name, level, precedence, distinguisher, rule): Schema| {

@@ -1,5 +1,4 @@
-//! The objects that a server makes itself: which they are, and how they are made and kept right at
-//! each start.
+//! The objects that a server creates itself, and their reconciliation at each start.
 
 mod api_services;
 mod cluster;
@@ -29,11 +28,11 @@ use rbac::Repair;
 pub struct Params {
     pub now: Timestamp,
     pub hostname: String,
-    /// A UUID for this process, to tell it from others on the same host.
+    /// A UUID that distinguishes this process from others on the same host.
     pub instance: String,
     pub advertise_address: IpAddr,
     pub secure_port: u16,
-    /// The addresses of all living servers of the cluster; `None` where somebody else keeps the
+    /// The addresses of all living servers of the cluster; `None` if another component keeps the
     /// endpoints of their service.
     pub servers: Option<Vec<IpAddr>>,
     /// `--service-cluster-ip-range`.
@@ -66,7 +65,7 @@ enum ReconcilePolicy {
     None,
     /// Missing rules and subjects are added.
     Rbac,
-    /// Its spec is set back, unless its annotation says that somebody else looks after it.
+    /// Its spec is restored, unless its annotation says that it is managed by users.
     FlowControl,
     /// These members are set back.
     Members(&'static [&'static str]),
@@ -254,7 +253,7 @@ pub fn endpoint_objects(params: &Params) -> Vec<BootstrapObject> {
     plan.0
 }
 
-/// Returns the object that tells extension servers which authorities this server trusts.
+/// Returns the object from which extension servers read the authorities that this server trusts.
 pub fn authentication_objects(params: &Params) -> Vec<BootstrapObject> {
     let mut plan = Plan::default();
     plan.add(

@@ -1,5 +1,5 @@
-//! RBAC objects of a fresh server, from the tables beside, and what is put right in old ones at
-//! each start (`component-helpers/auth/rbac/reconciliation`).
+//! The RBAC objects of a fresh server, made from the tables beside, and the reconciliation of
+//! existing ones at each start (`component-helpers/auth/rbac/reconciliation`).
 
 use super::controllers::CONTROLLERS;
 use super::roles::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES};
@@ -13,7 +13,7 @@ const AGGREGATE_TO: &str = "rbac.authorization.k8s.io/aggregate-to-";
 pub(super) const READ: &str = "get,list,watch";
 pub(super) const WRITE: &str = "create,delete,deletecollection,patch,update";
 pub(super) const READ_WRITE: &str = "create,delete,deletecollection,get,list,patch,update,watch";
-/// The rule of everybody who records events.
+/// The rule of all components that record events.
 pub(super) const EVENTS: RuleRow = rule("create,patch,update", ",events.k8s.io", "events");
 
 /// A rule as comma-separated lists. The core group is the empty string, so `,apps` is core and
@@ -32,8 +32,8 @@ pub(super) struct ClusterRole {
     pub name: &'static str,
     /// The aggregated role that gathers this one's rules, or empty.
     pub feeds: &'static str,
-    /// For an aggregated role: what the roles it gathers say that they feed. Its rules are the
-    /// controller's to fill in.
+    /// For an aggregated role: the label of the roles it gathers. Its rules are the controller's to
+    /// fill in.
     pub gathers: &'static str,
     pub rules: &'static [RuleRow],
 }
@@ -304,7 +304,7 @@ pub(super) fn reconcile(existing: &Object, expected: &Object) -> Repair {
         );
     } else {
         let rules = Rule::list(expected.array_at("/rules"));
-        // Where somebody made them too many to compare, it gets all.
+        // If there are too many to compare, all are added.
         let missing =
             rule::uncovered(&Rule::list(existing.array_at("/rules")), &rules).unwrap_or(rules);
         add_missing_items(

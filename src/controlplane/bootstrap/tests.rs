@@ -1,4 +1,4 @@
-//! Tests of what is made at a first start, and of what a later start repairs.
+//! Tests of the objects that a first start creates, and of those that later starts repair.
 
 use std::collections::BTreeMap;
 

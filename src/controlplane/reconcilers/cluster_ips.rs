@@ -55,7 +55,7 @@ pub struct ClusterIpRepair {
 type Services<'a> = HashMap<(&'a str, &'a str), (&'a Object, Vec<IpAddr>)>;
 
 /// The verdict on an IPAddress object.
-enum Verdict {
+enum AddressState {
     Valid,
     /// It cannot be told before this time has passed.
     TooYoung(Duration),
@@ -201,7 +201,7 @@ impl ClusterIpRepair {
         Ok(())
     }
 
-    /// Claims an address that a service has and nobody claimed.
+    /// Creates the IPAddress of a service that has none.
     async fn allocate_missing(&self, service: &Object, ip: IpAddr) -> Result<()> {
         let (namespace, name) = (service.namespace(), service.name());
         if !self.service_has(namespace, name, ip).await? || self.addresses.find(ip).await?.is_some()
@@ -234,11 +234,11 @@ impl ClusterIpRepair {
         services: &Services<'_>,
         known_leaks: &HashMap<String, u32>,
     ) -> Result<Option<Duration>> {
-        let (kind, reason, note) = match self.judge(address, services) {
-            Verdict::Valid => return Ok(None),
-            Verdict::TooYoung(wait) => return Ok(Some(wait)),
-            Verdict::Invalid(note) => ("invalid", "IPAddressNotAllocated", note),
-            Verdict::Leaked(reason, note) => {
+        let (kind, reason, note) = match self.classify(address, services) {
+            AddressState::Valid => return Ok(None),
+            AddressState::TooYoung(wait) => return Ok(Some(wait)),
+            AddressState::Invalid(note) => ("invalid", "IPAddressNotAllocated", note),
+            AddressState::Leaked(reason, note) => {
                 let left = known_leaks
                     .get(address.uid())
                     .map_or(PASSES_BEFORE_RELEASE, |left| left.saturating_sub(1));
@@ -259,7 +259,7 @@ impl ClusterIpRepair {
         }
     }
 
-    fn judge(&self, address: &Object, services: &Services<'_>) -> Verdict {
+    fn classify(&self, address: &Object, services: &Services<'_>) -> AddressState {
         let (name, (parent_namespace, parent_name)) =
             (address.name(), ip_addresses::parent(address));
         if !ip_addresses::refers_to_service(address) {
@@ -270,13 +270,14 @@ impl ClusterIpRepair {
             let parent = format!(
                 "&ParentReference{{Group:{group},Resource:{resource},Namespace:{parent_namespace},Name:{parent_name},}}"
             );
-            return Verdict::Invalid(format!(
+            return AddressState::Invalid(format!(
                 "IPAddress {name} appears to have been modified, not referencing a Service {parent}: cleaning up"
             ));
         }
         let age = self.age(address);
-        let too_young =
-            |grace: Duration| Verdict::TooYoung(grace.saturating_sub(age) + Duration::from_secs(1));
+        let too_young = |grace: Duration| {
+            AddressState::TooYoung(grace.saturating_sub(age) + Duration::from_secs(1))
+        };
         let Some((service, ips)) = services.get(&(parent_namespace, parent_name)) else {
             if age <= SERVICE_GRACE {
                 return too_young(SERVICE_GRACE);
@@ -284,10 +285,10 @@ impl ClusterIpRepair {
             let note = format!(
                 "IPAddress: {name} for Service {parent_namespace}/{parent_name} appears to have leaked: cleaning up"
             );
-            return Verdict::Leaked("IPAddressNotAllocated", note);
+            return AddressState::Leaked("IPAddressNotAllocated", note);
         };
         if ip_of(address).is_some_and(|ip| ips.contains(&ip)) {
-            return Verdict::Valid;
+            return AddressState::Valid;
         }
         let external = service.str_at("/spec/type") == "ExternalName";
         let grace = if external {
@@ -301,7 +302,7 @@ impl ClusterIpRepair {
         let note = format!(
             "IPAddress: {name} for Service {parent_namespace}/{parent_name} has a wrong reference; cleaning up"
         );
-        Verdict::Leaked("IPAddressWrongReference", note)
+        AddressState::Leaked("IPAddressWrongReference", note)
     }
 
     /// Reports whether the service that the address names has it, as of now.
@@ -358,7 +359,7 @@ fn ip_of(address: &Object) -> Option<IpAddr> {
     names::parse_ip_sloppy(address.name())
 }
 
-/// Returns when an object was created, in seconds since 1970; 0 where it does not say.
+/// Returns the creation time of an object in seconds since 1970; 0 if it has none.
 fn created(object: &Object) -> i64 {
     time::parse(object.creation_timestamp()).map_or(0, |at| at.seconds)
 }

@@ -1,5 +1,5 @@
-//! Events of the server's own loops (`events.k8s.io/v1`), which show people what was repaired
-//! (client-go `tools/events`).
+//! Events that the reconcilers emit about their repairs (`events.k8s.io/v1`, client-go
+//! `tools/events`).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::meta::{Gvr, Object, json, names, time};
 
 /// The time for which an event that was written is not written again (`finishTime`).
 const REPEAT_INTERVAL: Duration = Duration::from_secs(6 * 60);
-/// The most events that are remembered.
+/// The maximum number of events that are remembered.
 const MAX_REMEMBERED: usize = 4096;
 /// The longest note that an event may have, in bytes.
 const MAX_NOTE: usize = 1024;

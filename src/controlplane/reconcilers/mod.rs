@@ -29,7 +29,7 @@ const INTERVAL: Duration = Duration::from_secs(180);
 /// The number of passes that keep a leaked address or port: the service that claimed it may be
 /// about to be written (`numRepairsBeforeLeakCleanup`).
 const PASSES_BEFORE_RELEASE: u32 = 3;
-/// The number of objects that are read before other tasks have their turn.
+/// The number of objects that are read before the task yields.
 const READS_PER_TURN: usize = 256;
 /// The fields of a service that the repairs read.
 const SERVICE_PATHS: [&str; 9] = [

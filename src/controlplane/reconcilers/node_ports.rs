@@ -1,5 +1,5 @@
-//! The repair of node ports: the bitmap of allocated ports is rebuilt from the services, whatever
-//! range it was of (`pkg/registry/core/service/portallocator/controller`).
+//! The repair of node ports: rebuilds the bitmap of allocated ports from the services, whichever
+//! range it was made for (`pkg/registry/core/service/portallocator/controller`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::meta::{Object, Status};
 use crate::registry::Store;
 use crate::telemetry::metrics::Counter;
 
-/// The most attempts of a pass, each undone by ports that are taken meanwhile.
+/// The maximum number of attempts of a pass, each undone by ports that are taken meanwhile.
 const CONFLICT_RETRIES: usize = 100;
 const ACTION: &str = "PortAllocation";
 

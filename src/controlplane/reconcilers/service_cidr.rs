@@ -1,6 +1,6 @@
-//! The default ServiceCIDR, which `--service-cluster-ip-range` stands for
-//! (`pkg/controlplane/controller/defaultservicecidr`). Other ServiceCIDRs, and finalizers, are the
-//! controller manager's.
+//! The default ServiceCIDR, made from `--service-cluster-ip-range`
+//! (`pkg/controlplane/controller/defaultservicecidr`). Other ServiceCIDRs, and finalizers, belong
+//! to the controller manager.
 
 use ipnet::IpNet;
 
@@ -17,7 +17,7 @@ const NAME: &str = "kubernetes";
 pub const CONTROLLER: &str = "kubernetes-service-cidr-controller";
 const ACTION: &str = "ServiceCIDR";
 
-/// The reconciler of the default ServiceCIDR. Where somebody has changed it, events say so.
+/// The reconciler of the default ServiceCIDR. Changes by users are reported as events.
 pub struct DefaultServiceCidr {
     cidrs: Vec<String>,
     events: EventRecorder,

@@ -1,4 +1,4 @@
-//! The repairs, pass by pass, on a store whose time stands still.
+//! Tests of the repairs, pass by pass, on a store with a manual clock.
 
 use std::ops::RangeInclusive;
 
@@ -16,7 +16,7 @@ use crate::registry::Resource;
 use crate::storage::Storage;
 use crate::storage::embedded::Embedded;
 
-/// A store with services, without anybody who allocates anything for them.
+/// A store with services for which nothing is allocated.
 struct Cluster {
     registry: Arc<Registry>,
     storage: Arc<dyn Storage>,

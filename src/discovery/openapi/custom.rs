@@ -1,6 +1,6 @@
-//! Custom kinds in OpenAPI documents: what every object and list has around the schema of the
-//! definition (apiextensions `controller/openapi/builder`), and the operations, which differ from
-//! those of the built-in resources.
+//! Custom kinds in OpenAPI documents: the fields of objects and lists around the definition's
+//! schema (apiextensions `controller/openapi/builder`), and the operations, which differ from those
+//! of the built-in resources.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl CustomKind {
     pub fn definitions(&self, dialect: Dialect, descriptions: &Descriptions) -> [(Gvk, Value); 2] {
         let gvk = |kind: &str| Gvk::new(&self.decl.group, &self.decl.version, kind);
         let (object, list) = (gvk(&self.decl.kind), gvk(self.custom.list_kind()));
-        let words = Words {
+        let words = FieldDescriptions {
             name: model_name(&object),
             dialect,
             descriptions,
@@ -66,7 +66,7 @@ impl CustomKind {
         ]
     }
 
-    fn object(&self, words: &Words) -> Map {
+    fn object(&self, words: &FieldDescriptions) -> Map {
         let Some(mut schema) = self.custom.published(words.dialect == Dialect::V2) else {
             return Map::from_iter([("type".to_owned(), "object".into())]);
         };
@@ -75,7 +75,7 @@ impl CustomKind {
         schema
     }
 
-    fn list(&self, of: &Gvk, words: &Words) -> Map {
+    fn list(&self, of: &Gvk, words: &FieldDescriptions) -> Map {
         let description = format!("{} is a list of {}", self.custom.list_kind(), of.kind);
         let items = json!({"description": "The objects of the list.", "type": "array", "items": words.dialect.reference(&words.name)});
         let mut out = Map::from_iter([
@@ -137,13 +137,13 @@ pub fn model_name(kind: &Gvk) -> String {
 }
 
 /// The descriptions of the fields that every object has.
-struct Words<'a> {
+struct FieldDescriptions<'a> {
     name: String,
     dialect: Dialect,
     descriptions: &'a Descriptions,
 }
 
-impl Words<'_> {
+impl FieldDescriptions<'_> {
     /// Adds apiVersion, kind and metadata of the given type.
     fn put_native(&self, schema: &mut Map, metadata: &str) {
         let properties = schema.entry("properties").or_insert_with(|| json!({}));
@@ -168,7 +168,7 @@ impl Words<'_> {
 }
 
 /// Adds what every object has to the embedded ones.
-fn embed(schema: &mut Map, words: &Words) {
+fn embed(schema: &mut Map, words: &FieldDescriptions) {
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties
             .values_mut()

@@ -1,9 +1,10 @@
-//! Types as JSON schemas: what the schema graph says, in the dialects of OpenAPI v2 and v3.
+//! JSON schemas of the types in the schema graph, in the dialects of OpenAPI v2 and v3.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::custom::{self, CustomKind};
 use super::descriptions::Descriptions;
+use crate::builtin::CERTIFICATE_USAGES;
 use crate::meta::{Gvk, Map, Value, json};
 use crate::schema::{
     Field, Kind, ListType, MapType, PatchStrategy, Presence, Schema, SchemaAlternative, Type,
@@ -342,7 +343,7 @@ fn default_of(ty: &Type, field: &Field) -> Option<Value> {
     }
 }
 
-/// The values that the items of a list or map may have, where the schema does not say.
+/// The values that items of a list or map may have, where the schema has no enumeration.
 fn enumerated_items(ty: &Type, field: &Field) -> Option<&'static [&'static str]> {
     let local = ty.name.rsplit('.').next().unwrap_or_default();
     let is_collection = matches!(field.kind, Kind::List(..) | Kind::Map(..));
@@ -378,31 +379,7 @@ fn enumerated_items(ty: &Type, field: &Field) -> Option<&'static [&'static str]>
             &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]
         }
         ("ValidatingAdmissionPolicyBindingSpec", "validationActions") => &["Audit", "Deny", "Warn"],
-        ("CertificateSigningRequestSpec", "usages") => &[
-            "any",
-            "cert sign",
-            "client auth",
-            "code signing",
-            "content commitment",
-            "crl sign",
-            "data encipherment",
-            "decipher only",
-            "digital signature",
-            "email protection",
-            "encipher only",
-            "ipsec end system",
-            "ipsec tunnel",
-            "ipsec user",
-            "key agreement",
-            "key encipherment",
-            "microsoft sgc",
-            "netscape sgc",
-            "ocsp signing",
-            "s/mime",
-            "server auth",
-            "signing",
-            "timestamping",
-        ],
+        ("CertificateSigningRequestSpec", "usages") => CERTIFICATE_USAGES,
         ("NetworkPolicySpec", "policyTypes") => &["Egress", "Ingress"],
         _ => return None,
     })

@@ -29,7 +29,7 @@ use definitions::{Definitions, Dialect};
 use descriptions::Descriptions;
 use operations::PathItem;
 
-/// The media types of OpenAPI v2 as protobuf: what answers say, and what clients of old say.
+/// The media types of OpenAPI v2 as protobuf: that of responses, and that of old clients.
 const PROTOBUF: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
@@ -57,7 +57,7 @@ pub struct OpenApi {
 
 /// A document that is rendered at first use.
 struct Document {
-    about: About,
+    about: DocumentKind,
     /// Names the content, without rendering it.
     hash: String,
     /// The JSON, gzipped.
@@ -65,7 +65,7 @@ struct Document {
 }
 
 /// The contents of a document.
-enum About {
+enum DocumentKind {
     /// Everything, in the words of version 2.
     All,
     GroupVersion(String, String),
@@ -90,27 +90,27 @@ impl OpenApi {
             if group.is_empty() {
                 v3.insert(
                     format!("api/{version}"),
-                    About::GroupVersion(group, version),
+                    DocumentKind::GroupVersion(group, version),
                 );
             } else {
                 v3.insert(
                     format!("apis/{group}/{version}"),
-                    About::GroupVersion(group.clone(), version),
+                    DocumentKind::GroupVersion(group.clone(), version),
                 );
-                v3.insert(format!("apis/{group}"), About::Group(group));
+                v3.insert(format!("apis/{group}"), DocumentKind::Group(group));
             }
         }
         v3.extend(
             operations::fixed_paths()
                 .into_iter()
-                .map(|(name, _)| (name.to_owned(), About::Fixed(name))),
+                .map(|(name, _)| (name.to_owned(), DocumentKind::Fixed(name))),
         );
         let left_out = left_out(schema, &resources);
         let v3: BTreeMap<_, _> = v3
             .into_iter()
             .map(|(path, about)| (path, Arc::new(Document::new(about, &left_out))))
             .collect();
-        let v2 = Arc::new(Document::new(About::All, &left_out));
+        let v2 = Arc::new(Document::new(DocumentKind::All, &left_out));
         Self {
             schema,
             resources,
@@ -128,7 +128,7 @@ impl OpenApi {
     pub fn with_custom(&self, mut kinds: Vec<CustomKind>) -> Self {
         kinds.sort_by_cached_key(CustomKind::fingerprint);
         let mut v3 = self.v3.clone();
-        v3.retain(|_, document| !matches!(document.about, About::Custom(..)));
+        v3.retain(|_, document| !matches!(document.about, DocumentKind::Custom(..)));
         let mut by_version: BTreeMap<(&str, &str), String> = BTreeMap::new();
         let mut all = left_out(self.schema, &self.resources);
         for kind in &kinds {
@@ -141,7 +141,7 @@ impl OpenApi {
         }
         for ((group, version), content) in by_version {
             let document = Document::new(
-                About::Custom(group.to_owned(), version.to_owned()),
+                DocumentKind::Custom(group.to_owned(), version.to_owned()),
                 &content,
             );
             let path = format!("apis/{group}/{version}");
@@ -154,7 +154,7 @@ impl OpenApi {
             v3.entry(path)
                 .or_insert_with(|| known.unwrap_or_else(|| Arc::new(document)));
         }
-        let v2 = Document::new(About::All, &all);
+        let v2 = Document::new(DocumentKind::All, &all);
         let (v2, v2_protobuf) = match v2.hash == self.v2.hash {
             true => (self.v2.clone(), self.v2_protobuf.clone()),
             false => (Arc::new(v2), Arc::default()),
@@ -205,9 +205,9 @@ impl OpenApi {
                 &Body::Gzip(self.body(&self.v2)),
             ),
             Some(_) => {
-                let body = self
-                    .v2_protobuf
-                    .get_or_init(|| compress(&protobuf::document(&self.render(&About::All))));
+                let body = self.v2_protobuf.get_or_init(|| {
+                    compress(&protobuf::document(&self.render(&DocumentKind::All)))
+                });
                 let etag = quoted(&format!("{}-protobuf", self.v2.hash));
                 respond(
                     headers,
@@ -260,7 +260,7 @@ impl OpenApi {
             .get_or_init(|| compress(self.render(&document.about).to_string().as_bytes()))
     }
 
-    fn render(&self, about: &About) -> Value {
+    fn render(&self, about: &DocumentKind) -> Value {
         let descriptions = Descriptions::load();
         let v3 = |about| Definitions::new(self.schema, Dialect::V3, &descriptions, about);
         let (title, version) = (
@@ -269,19 +269,21 @@ impl OpenApi {
         );
         let info = json!({"title": title, "version": version});
         match about {
-            About::All => {
+            DocumentKind::All => {
                 let kinds: Vec<&CustomKind> = self.custom.iter().collect();
                 let definitions = Definitions::new(self.schema, Dialect::V2, &descriptions, None)
                     .with_custom(&kinds);
                 v2::document(&self.all_paths(), definitions, &info)
             }
-            About::GroupVersion(group, version) => v3::document(
+            DocumentKind::GroupVersion(group, version) => v3::document(
                 &self.version_paths(group, version),
                 v3(Some((group.as_str(), version.as_str()))),
                 &info,
             ),
-            About::Group(group) => v3::document(&[operations::group_path(group)], v3(None), &info),
-            About::Fixed(name) => {
+            DocumentKind::Group(group) => {
+                v3::document(&[operations::group_path(group)], v3(None), &info)
+            }
+            DocumentKind::Fixed(name) => {
                 let fixed = operations::fixed_paths()
                     .into_iter()
                     .filter(|(one, _)| one == name);
@@ -291,7 +293,7 @@ impl OpenApi {
                     &info,
                 )
             }
-            About::Custom(group, version) => {
+            DocumentKind::Custom(group, version) => {
                 let kinds = self
                     .custom
                     .iter()
@@ -375,14 +377,14 @@ fn index(v3: &BTreeMap<String, Arc<Document>>) -> Bytes {
 
 impl Document {
     /// `content` names what it is made of beyond what this build knows.
-    fn new(about: About, content: &str) -> Self {
+    fn new(about: DocumentKind, content: &str) -> Self {
         let name = match &about {
-            About::GroupVersion(group, version) | About::Custom(group, version) => {
+            DocumentKind::GroupVersion(group, version) | DocumentKind::Custom(group, version) => {
                 format!("{group}/{version}")
             }
-            About::Group(group) => group.clone(),
-            About::Fixed(name) => (*name).to_owned(),
-            About::All => "v2".to_owned(),
+            DocumentKind::Group(group) => group.clone(),
+            DocumentKind::Fixed(name) => (*name).to_owned(),
+            DocumentKind::All => "v2".to_owned(),
         };
         // A build's documents are all made of what this names.
         let build = concat!(

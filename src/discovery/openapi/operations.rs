@@ -1,6 +1,8 @@
-//! The operations of the served resources, by path: what both versions of OpenAPI are written from.
+//! The operations of the served resources by path, from which both versions of OpenAPI are
+//! rendered.
 
 use super::parameters::{self, Parameter};
+use crate::builtin;
 use crate::meta::Gvk;
 use crate::schema::{ResourceDecl, SubresourceDecl};
 
@@ -36,6 +38,36 @@ pub enum Media {
     Any,
     Json,
     Jwks,
+}
+
+impl Media {
+    /// The types, in the order of OpenAPI v2.
+    pub fn types(self) -> &'static [&'static str] {
+        match self {
+            Self::Objects => &[
+                "application/json",
+                "application/yaml",
+                "application/vnd.kubernetes.protobuf",
+            ],
+            Self::Custom => &["application/json", "application/yaml"],
+            Self::Stream => &[
+                "application/json",
+                "application/yaml",
+                "application/vnd.kubernetes.protobuf",
+                "application/json;stream=watch",
+                "application/vnd.kubernetes.protobuf;stream=watch",
+            ],
+            Self::Log => &[
+                "text/plain",
+                "application/json",
+                "application/yaml",
+                "application/vnd.kubernetes.protobuf",
+            ],
+            Self::Any => &["*/*"],
+            Self::Json => &["application/json"],
+            Self::Jwks => &["application/jwk-set+json"],
+        }
+    }
 }
 
 pub struct Operation {
@@ -278,27 +310,6 @@ struct Resource<'a> {
     decl: &'a ResourceDecl,
 }
 
-/// Kinds whose deletion answers with the object (upstream's `ReturnDeletedObject`), as group and
-/// resource.
-const ANSWERS_WITH_OBJECT: [(&str, &str); 16] = [
-    ("", "persistentvolumeclaims"),
-    ("", "persistentvolumes"),
-    ("", "pods"),
-    ("", "podtemplates"),
-    ("", "resourcequotas"),
-    ("", "serviceaccounts"),
-    ("", "services"),
-    ("resource.k8s.io", "deviceclasses"),
-    ("resource.k8s.io", "resourceclaims"),
-    ("resource.k8s.io", "resourceclaimtemplates"),
-    ("resource.k8s.io", "resourceslices"),
-    ("storage.k8s.io", "csidrivers"),
-    ("storage.k8s.io", "csinodes"),
-    ("storage.k8s.io", "storageclasses"),
-    ("storage.k8s.io", "volumeattachments"),
-    ("storage.k8s.io", "volumeattributesclasses"),
-];
-
 impl Resource<'_> {
     fn kind(&self) -> Gvk {
         Gvk::new(&self.decl.group, &self.decl.version, &self.decl.kind)
@@ -447,9 +458,8 @@ impl Resource<'_> {
     fn object_operations(&self) -> Vec<Operation> {
         let mut out = self.read_and_write(&self.decl.verbs, "", &self.kind());
         if self.has("delete") {
-            let answers = ANSWERS_WITH_OBJECT
-                .contains(&(self.decl.group.as_str(), self.decl.resource.as_str()));
-            let answer = if answers {
+            let strategy = builtin::strategy(&self.decl.group, &self.decl.resource);
+            let answer = if strategy.returns_deleted_object() {
                 Body::Kind(self.kind())
             } else {
                 Body::Meta("Status")

@@ -1,4 +1,4 @@
-//! The query and path parameters of the API: which operation takes which, and what they mean.
+//! The query and path parameters of each operation, with their descriptions.
 
 use super::definitions::Dialect;
 use crate::meta::{Map, Value, json};
@@ -111,7 +111,7 @@ pub fn delete() -> Vec<Parameter> {
     ]
 }
 
-/// Of get, where it is said.
+/// Of get, if it is documented.
 pub fn resource_version() -> Parameter {
     Parameter::query(
         "resourceVersion",

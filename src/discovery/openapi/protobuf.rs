@@ -22,11 +22,16 @@ enum Encoding {
     /// A map as a repeated message of name (1) and value (2), in the given field of a message of
     /// its own.
     Named(u32, &'static Encoding),
-    /// The parameters of an operation: which message each is depends on where it stands.
+    /// The parameters of an operation: the message of each depends on its location.
     Parameters,
     /// `{"name": [..]}` of a security requirement.
     Requirements,
 }
+
+use Encoding::{
+    Anything, Bool, Integer, Message, Messages, Named, Number, Parameters, Requirements, Text,
+    Texts, Type, Wrapped,
+};
 
 /// A message: JSON name, number and form of its fields, and the number of its `x-` extensions.
 struct MessageLayout {
@@ -36,159 +41,140 @@ struct MessageLayout {
 
 static DOCUMENT: MessageLayout = MessageLayout {
     fields: &[
-        ("swagger", 1, Encoding::Text),
-        ("info", 2, Encoding::Message(&INFO)),
-        (
-            "paths",
-            8,
-            Encoding::Named(2, &Encoding::Message(&PATH_ITEM)),
-        ),
-        (
-            "definitions",
-            9,
-            Encoding::Named(1, &Encoding::Message(&SCHEMA)),
-        ),
-        ("security", 12, Encoding::Requirements),
+        ("swagger", 1, Text),
+        ("info", 2, Message(&INFO)),
+        ("paths", 8, Named(2, &Message(&PATH_ITEM))),
+        ("definitions", 9, Named(1, &Message(&SCHEMA))),
+        ("security", 12, Requirements),
         (
             "securityDefinitions",
             13,
-            Encoding::Named(1, &Encoding::Wrapped(&[2], &API_KEY)),
+            Named(1, &Wrapped(&[2], &API_KEY)),
         ),
     ],
     extensions: 16,
 };
 
 static INFO: MessageLayout = MessageLayout {
-    fields: &[("title", 1, Encoding::Text), ("version", 2, Encoding::Text)],
+    fields: &[("title", 1, Text), ("version", 2, Text)],
     extensions: 7,
 };
 
 static API_KEY: MessageLayout = MessageLayout {
     fields: &[
-        ("type", 1, Encoding::Text),
-        ("name", 2, Encoding::Text),
-        ("in", 3, Encoding::Text),
-        ("description", 4, Encoding::Text),
+        ("type", 1, Text),
+        ("name", 2, Text),
+        ("in", 3, Text),
+        ("description", 4, Text),
     ],
     extensions: 5,
 };
 
 static PATH_ITEM: MessageLayout = MessageLayout {
     fields: &[
-        ("get", 2, Encoding::Message(&OPERATION)),
-        ("put", 3, Encoding::Message(&OPERATION)),
-        ("post", 4, Encoding::Message(&OPERATION)),
-        ("delete", 5, Encoding::Message(&OPERATION)),
-        ("options", 6, Encoding::Message(&OPERATION)),
-        ("head", 7, Encoding::Message(&OPERATION)),
-        ("patch", 8, Encoding::Message(&OPERATION)),
-        ("parameters", 9, Encoding::Parameters),
+        ("get", 2, Message(&OPERATION)),
+        ("put", 3, Message(&OPERATION)),
+        ("post", 4, Message(&OPERATION)),
+        ("delete", 5, Message(&OPERATION)),
+        ("options", 6, Message(&OPERATION)),
+        ("head", 7, Message(&OPERATION)),
+        ("patch", 8, Message(&OPERATION)),
+        ("parameters", 9, Parameters),
     ],
     extensions: 10,
 };
 
 static OPERATION: MessageLayout = MessageLayout {
     fields: &[
-        ("tags", 1, Encoding::Texts),
-        ("description", 3, Encoding::Text),
-        ("operationId", 5, Encoding::Text),
-        ("produces", 6, Encoding::Texts),
-        ("consumes", 7, Encoding::Texts),
-        ("parameters", 8, Encoding::Parameters),
-        (
-            "responses",
-            9,
-            Encoding::Named(1, &Encoding::Wrapped(&[1], &RESPONSE)),
-        ),
-        ("schemes", 10, Encoding::Texts),
+        ("tags", 1, Texts),
+        ("description", 3, Text),
+        ("operationId", 5, Text),
+        ("produces", 6, Texts),
+        ("consumes", 7, Texts),
+        ("parameters", 8, Parameters),
+        ("responses", 9, Named(1, &Wrapped(&[1], &RESPONSE))),
+        ("schemes", 10, Texts),
     ],
     extensions: 13,
 };
 
 static RESPONSE: MessageLayout = MessageLayout {
     fields: &[
-        ("description", 1, Encoding::Text),
-        ("schema", 2, Encoding::Wrapped(&[1], &SCHEMA)),
+        ("description", 1, Text),
+        ("schema", 2, Wrapped(&[1], &SCHEMA)),
     ],
     extensions: 5,
 };
 
 static BODY: MessageLayout = MessageLayout {
     fields: &[
-        ("description", 1, Encoding::Text),
-        ("name", 2, Encoding::Text),
-        ("in", 3, Encoding::Text),
-        ("required", 4, Encoding::Bool),
-        ("schema", 5, Encoding::Message(&SCHEMA)),
+        ("description", 1, Text),
+        ("name", 2, Text),
+        ("in", 3, Text),
+        ("required", 4, Bool),
+        ("schema", 5, Message(&SCHEMA)),
     ],
     extensions: 6,
 };
 
 static QUERY: MessageLayout = MessageLayout {
     fields: &[
-        ("required", 1, Encoding::Bool),
-        ("in", 2, Encoding::Text),
-        ("description", 3, Encoding::Text),
-        ("name", 4, Encoding::Text),
-        ("type", 6, Encoding::Text),
-        ("uniqueItems", 20, Encoding::Bool),
+        ("required", 1, Bool),
+        ("in", 2, Text),
+        ("description", 3, Text),
+        ("name", 4, Text),
+        ("type", 6, Text),
+        ("uniqueItems", 20, Bool),
     ],
     extensions: 23,
 };
 
 static PATH: MessageLayout = MessageLayout {
     fields: &[
-        ("required", 1, Encoding::Bool),
-        ("in", 2, Encoding::Text),
-        ("description", 3, Encoding::Text),
-        ("name", 4, Encoding::Text),
-        ("type", 5, Encoding::Text),
-        ("uniqueItems", 19, Encoding::Bool),
+        ("required", 1, Bool),
+        ("in", 2, Text),
+        ("description", 3, Text),
+        ("name", 4, Text),
+        ("type", 5, Text),
+        ("uniqueItems", 19, Bool),
     ],
     extensions: 22,
 };
 
 static SCHEMA: MessageLayout = MessageLayout {
     fields: &[
-        ("$ref", 1, Encoding::Text),
-        ("format", 2, Encoding::Text),
-        ("title", 3, Encoding::Text),
-        ("description", 4, Encoding::Text),
-        ("multipleOf", 6, Encoding::Number),
-        ("maximum", 7, Encoding::Number),
-        ("exclusiveMaximum", 8, Encoding::Bool),
-        ("minimum", 9, Encoding::Number),
-        ("exclusiveMinimum", 10, Encoding::Bool),
-        ("maxLength", 11, Encoding::Integer),
-        ("minLength", 12, Encoding::Integer),
-        ("pattern", 13, Encoding::Text),
-        ("maxItems", 14, Encoding::Integer),
-        ("minItems", 15, Encoding::Integer),
-        ("uniqueItems", 16, Encoding::Bool),
-        ("maxProperties", 17, Encoding::Integer),
-        ("minProperties", 18, Encoding::Integer),
-        ("required", 19, Encoding::Texts),
-        ("enum", 20, Encoding::Anything),
-        ("additionalProperties", 21, Encoding::Wrapped(&[1], &SCHEMA)),
-        ("type", 22, Encoding::Type),
-        ("items", 23, Encoding::Wrapped(&[1], &SCHEMA)),
-        ("allOf", 24, Encoding::Messages(&SCHEMA)),
-        (
-            "properties",
-            25,
-            Encoding::Named(1, &Encoding::Message(&SCHEMA)),
-        ),
-        ("externalDocs", 29, Encoding::Message(&EXTERNAL_DOCS)),
-        ("example", 30, Encoding::Anything),
+        ("$ref", 1, Text),
+        ("format", 2, Text),
+        ("title", 3, Text),
+        ("description", 4, Text),
+        ("multipleOf", 6, Number),
+        ("maximum", 7, Number),
+        ("exclusiveMaximum", 8, Bool),
+        ("minimum", 9, Number),
+        ("exclusiveMinimum", 10, Bool),
+        ("maxLength", 11, Integer),
+        ("minLength", 12, Integer),
+        ("pattern", 13, Text),
+        ("maxItems", 14, Integer),
+        ("minItems", 15, Integer),
+        ("uniqueItems", 16, Bool),
+        ("maxProperties", 17, Integer),
+        ("minProperties", 18, Integer),
+        ("required", 19, Texts),
+        ("enum", 20, Anything),
+        ("additionalProperties", 21, Wrapped(&[1], &SCHEMA)),
+        ("type", 22, Type),
+        ("items", 23, Wrapped(&[1], &SCHEMA)),
+        ("allOf", 24, Messages(&SCHEMA)),
+        ("properties", 25, Named(1, &Message(&SCHEMA))),
+        ("externalDocs", 29, Message(&EXTERNAL_DOCS)),
+        ("example", 30, Anything),
     ],
     extensions: 31,
 };
 
 static EXTERNAL_DOCS: MessageLayout = MessageLayout {
-    fields: &[
-        ("description", 1, Encoding::Text),
-        ("url", 2, Encoding::Text),
-    ],
+    fields: &[("description", 1, Text), ("url", 2, Text)],
     extensions: 3,
 };
 
@@ -208,69 +194,64 @@ fn message(map: &Map, shape: &MessageLayout, out: &mut Vec<u8>) {
         }
     }
     for (name, value) in map.iter().filter(|(name, _)| name.starts_with("x-")) {
-        named(name, value, shape.extensions, &Encoding::Anything, out);
+        named(name, value, shape.extensions, &Anything, out);
     }
 }
 
 fn field(value: &Value, number: u32, form: &Encoding, out: &mut Vec<u8>) {
     match (form, value) {
-        (Encoding::Text, Value::String(text)) => bytes(number, text.as_bytes(), out),
-        (Encoding::Bool, Value::Bool(true)) => {
+        (Text, Value::String(text)) => bytes(number, text.as_bytes(), out),
+        (Bool, Value::Bool(true)) => {
             encode_key(number, WireType::Varint, out);
             encode_varint(1, out);
         }
-        (Encoding::Integer, Value::Number(value)) => {
+        (Integer, Value::Number(value)) => {
             encode_key(number, WireType::Varint, out);
             // Negative numbers are sign-extended, as int64 is.
             encode_varint(value.as_i64().unwrap_or_default().cast_unsigned(), out);
         }
-        (Encoding::Number, Value::Number(value)) => {
+        (Number, Value::Number(value)) => {
             encode_key(number, WireType::SixtyFourBit, out);
             out.extend(value.as_f64().unwrap_or_default().to_le_bytes());
         }
-        (Encoding::Type, value) => {
-            nested(number, out, |out| field(value, 1, &Encoding::Texts, out))
-        }
-        (Encoding::Texts, Value::String(text)) => bytes(number, text.as_bytes(), out),
-        (Encoding::Texts, Value::Array(list)) => list
-            .iter()
-            .for_each(|one| field(one, number, &Encoding::Text, out)),
+        (Type, value) => nested(number, out, |out| field(value, 1, &Texts, out)),
+        (Texts, Value::String(text)) => bytes(number, text.as_bytes(), out),
+        (Texts, Value::Array(list)) => list.iter().for_each(|one| field(one, number, &Text, out)),
         // An enumeration is a list of values, each of its own.
-        (Encoding::Anything, Value::Array(list)) if number == ENUMERATION => {
+        (Anything, Value::Array(list)) if number == ENUMERATION => {
             list.iter().for_each(|one| yaml(one, number, out))
         }
-        (Encoding::Anything, value) => yaml(value, number, out),
-        (Encoding::Message(shape), Value::Object(map)) => {
-            nested(number, out, |out| message(map, shape, out))
-        }
-        (Encoding::Messages(shape), Value::Array(list)) => list
+        (Anything, value) => yaml(value, number, out),
+        (Message(shape), Value::Object(map)) => nested(number, out, |out| message(map, shape, out)),
+        (Messages(shape), Value::Array(list)) => list
             .iter()
-            .for_each(|one| field(one, number, &Encoding::Message(shape), out)),
+            .for_each(|one| field(one, number, &Message(shape), out)),
         // additionalProperties may be a boolean.
-        (Encoding::Wrapped(..), Value::Bool(allows)) => nested(number, out, |out| {
+        (Wrapped(..), Value::Bool(allows)) => nested(number, out, |out| {
             encode_key(2, WireType::Varint, out);
             encode_varint(u64::from(*allows), out);
         }),
-        (Encoding::Wrapped(wrappers, shape), value) => {
+        (Wrapped(wrappers, shape), value) => {
             nested(number, out, |out| wrapped(value, wrappers, shape, out))
         }
-        (Encoding::Named(inner, form), Value::Object(map)) => nested(number, out, |out| {
+        (Named(inner, form), Value::Object(map)) => nested(number, out, |out| {
             map.iter()
                 .for_each(|(name, value)| named(name, value, *inner, form, out));
         }),
-        (Encoding::Parameters, Value::Array(list)) => list
+        (Parameters, Value::Array(list)) => list
             .iter()
             .for_each(|one| nested(number, out, |out| parameter(one, out))),
-        (Encoding::Requirements, Value::Array(list)) => list
-            .iter()
-            .filter_map(Value::as_object)
-            .for_each(|requirement| {
-                nested(number, out, |out| {
-                    requirement
-                        .iter()
-                        .for_each(|(name, scopes)| named(name, scopes, 1, &Encoding::Type, out))
-                });
-            }),
+        (Requirements, Value::Array(list)) => {
+            list.iter()
+                .filter_map(Value::as_object)
+                .for_each(|requirement| {
+                    nested(number, out, |out| {
+                        requirement
+                            .iter()
+                            .for_each(|(name, scopes)| named(name, scopes, 1, &Type, out))
+                    });
+                })
+        }
         _ => {}
     }
 }
@@ -290,7 +271,7 @@ fn wrapped(value: &Value, wrappers: &[u32], shape: &'static MessageLayout, out: 
         [number, rest @ ..] if !rest.is_empty() => {
             nested(*number, out, |out| wrapped(value, rest, shape, out))
         }
-        [number, ..] => field(value, *number, &Encoding::Message(shape), out),
+        [number, ..] => field(value, *number, &Message(shape), out),
         [] => {}
     }
 }

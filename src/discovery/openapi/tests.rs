@@ -1,5 +1,4 @@
-//! OpenAPI documents as clients get them, against samples of what kube-apiserver v1.36 serves (less
-//! its words).
+//! Tests of OpenAPI documents against samples from kube-apiserver v1.36 (without its descriptions).
 
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION,

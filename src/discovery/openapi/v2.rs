@@ -52,12 +52,12 @@ fn operation(
     common: &BTreeSet<Parameter>,
     definitions: &mut Definitions,
 ) -> Value {
-    let produces = media_types(operation.media);
+    let produces = operation.media.types();
     let consumes = match operation.action {
         _ if operation.patches && operation.media == Media::Custom => &CUSTOM_PATCHES[..],
         _ if operation.media == Media::Custom => produces,
         _ if operation.patches => &PATCHES[..],
-        // The documents of the token issuer say nothing of what they consume.
+        // The documents of the token issuer have no `consumes`.
         "" if operation.answer == Body::Text => &[],
         "" => produces,
         _ => &["*/*"],
@@ -92,31 +92,4 @@ fn operation(
     out.insert("responses", responses.into());
     kind_extensions(operation, &["group", "kind", "version"], &mut out);
     Value::Object(out)
-}
-
-fn media_types(media: Media) -> &'static [&'static str] {
-    match media {
-        Media::Objects => &[
-            "application/json",
-            "application/yaml",
-            "application/vnd.kubernetes.protobuf",
-        ],
-        Media::Custom => &["application/json", "application/yaml"],
-        Media::Stream => &[
-            "application/json",
-            "application/yaml",
-            "application/vnd.kubernetes.protobuf",
-            "application/json;stream=watch",
-            "application/vnd.kubernetes.protobuf;stream=watch",
-        ],
-        Media::Log => &[
-            "text/plain",
-            "application/json",
-            "application/yaml",
-            "application/vnd.kubernetes.protobuf",
-        ],
-        Media::Any => &["*/*"],
-        Media::Json => &["application/json"],
-        Media::Jwks => &["application/jwk-set+json"],
-    }
 }

@@ -15,7 +15,7 @@ const PATCHES: [&str; 4] = [
     "application/strategic-merge-patch+json",
 ];
 
-/// Writes the document of these paths; `info` says what it is.
+/// Writes the document of these paths, with `info` at its head.
 pub fn document(paths: &[PathItem], mut definitions: Definitions, info: &Value) -> Value {
     let paths = paths_of(paths, &mut definitions, Dialect::V3, operation);
     let mut components = Map::new();
@@ -92,7 +92,7 @@ pub fn kind_extensions(operation: &Operation, order: &[&str; 3], out: &mut Map) 
     out.insert("x-kubernetes-group-version-kind".to_owned(), parts);
 }
 
-/// The parameters that every operation of the path takes; they are said once.
+/// The parameters that every operation of the path takes; they are written once.
 fn common_parameters(item: &PathItem) -> BTreeSet<Parameter> {
     let mut sets = item.operations.iter().map(|operation| {
         operation
@@ -125,7 +125,7 @@ fn operation(
         let media: &[&str] = match (operation.patches, operation.media) {
             (true, Media::Custom) => &PATCHES[..3],
             (true, _) => &PATCHES,
-            (false, Media::Custom) => media_types(Media::Custom),
+            (false, Media::Custom) => Media::Custom.types(),
             (false, _) => &["*/*"],
         };
         let mut request = Map::from_iter([("content".to_owned(), content(media, &schema))]);
@@ -138,7 +138,7 @@ fn operation(
     let mut responses = Map::new();
     for code in operation.codes {
         let description = code_text(*code);
-        responses.insert(code.to_string(), json!({"description": description, "content": content(media_types(operation.media), &answer)}));
+        responses.insert(code.to_string(), json!({"description": description, "content": content(operation.media.types(), &answer)}));
     }
     responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
     out.insert("responses", responses.into());
@@ -168,37 +168,12 @@ pub fn schema(body: &Body, definitions: &mut Definitions) -> Value {
     }
 }
 
+/// The schema under each media type, sorted.
 fn content(media: &[&str], schema: &Value) -> Value {
-    let content: Map = media
-        .iter()
-        .map(|one| ((*one).to_owned(), json!({"schema": schema})))
-        .collect();
-    content.into()
-}
-
-fn media_types(media: Media) -> &'static [&'static str] {
-    match media {
-        Media::Objects => &[
-            "application/json",
-            "application/vnd.kubernetes.protobuf",
-            "application/yaml",
-        ],
-        Media::Custom => &["application/json", "application/yaml"],
-        Media::Stream => &[
-            "application/json",
-            "application/json;stream=watch",
-            "application/vnd.kubernetes.protobuf",
-            "application/vnd.kubernetes.protobuf;stream=watch",
-            "application/yaml",
-        ],
-        Media::Log => &[
-            "application/json",
-            "application/vnd.kubernetes.protobuf",
-            "application/yaml",
-            "text/plain",
-        ],
-        Media::Any => &["*/*"],
-        Media::Json => &["application/json"],
-        Media::Jwks => &["application/jwk-set+json"],
-    }
+    let mut media = media.to_vec();
+    media.sort_unstable();
+    let entries = media
+        .into_iter()
+        .map(|one| (one.to_owned(), json!({"schema": schema})));
+    Map::from_iter(entries).into()
 }

@@ -1,5 +1,5 @@
-//! The bodies of lists: object after object wherever the form allows it, so that nothing the size
-//! of a list is in memory.
+//! The bodies of lists, encoded object by object wherever the form allows it, so that memory does
+//! not grow with the list.
 
 use std::sync::Arc;
 
@@ -214,7 +214,7 @@ impl Encoder {
         if !page.continue_token.is_empty() {
             meta.insert("continue", page.continue_token.clone().into());
         } else if self.resource().custom.is_some() && self.output.form == Form::Object {
-            // Lists of custom resources always say where they go on.
+            // Lists of custom resources always have a `continue`.
             meta.insert("continue", "".into());
         }
         if let Some(remaining) = page.remaining {

@@ -1,5 +1,5 @@
-//! The body of a list, encoded as the client takes it: nothing the size of the list is ever in
-//! memory.
+//! A list body that is encoded while the client reads it, so that memory does not grow with the
+//! list.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The encoder: objects, lists, Tables and watch events in the media type and form that were
-//! negotiated (apiserver `handlers/response.go`, `responsewriters`).
+//! The encoder: objects, lists, Tables and watch events in the negotiated media type and form
+//! (apiserver `handlers/response.go`, `responsewriters`).
 //!
 //! The encodings of an object hang on the object itself ([`CachedObject`]), where all readers share
 //! them. An encoding that is not kept is written straight to its destination.

@@ -1,5 +1,5 @@
-//! One object: as it is, or its metadata alone, as an answer, as an item of a list, and as the
-//! watch event that its encodings are kept as.
+//! The encoding of one object, whole or metadata alone: as a response, as a list item, and as the
+//! watch event that the cache keeps.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::registry::table;
 
 use super::{Encoder, MediaType, Source, event, partial_metadata, protobuf_tree};
 
-/// The version of `meta.k8s.io` whose PartialObjectMetadata are kept: nobody asks for another.
+/// The version of `meta.k8s.io` whose PartialObjectMetadata are cached: clients use no other.
 pub(super) const META_VERSION: &str = "meta.k8s.io/v1";
 
 /// The kind of bare metadata.

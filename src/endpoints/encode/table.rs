@@ -1,4 +1,4 @@
-//! Tables: of one object, of a list object after object, and of trees.
+//! The encoding of Tables: of one object, of a list object by object, and of trees.
 
 use std::sync::Arc;
 

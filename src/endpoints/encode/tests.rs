@@ -1,4 +1,4 @@
-//! Encodings that are kept equal those that are written for a single request.
+//! Tests that cached encodings equal those written for a single request.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Streams to nodes, pods and services: logs, exec, attach, portforward, proxy. Nothing is reached
-//! through this server yet; what is answered is what needs nobody else: whether the request makes
-//! sense, and whether there is anything to reach.
+//! Streams to nodes, pods and services: logs, exec, attach, portforward, proxy. There is no proxy
+//! yet: the handlers validate the request and its target, and then report that the backend cannot
+//! be reached.
 
 use std::net::IpAddr;
 
@@ -69,7 +69,7 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     )))
 }
 
-/// Checks for the right to create, which reaching into a pod needs whatever the method: WebSockets
+/// Checks the permission to create, which connecting to a pod needs with any method: WebSockets
 /// begin with a GET, and to read is not to run commands (`ensureAuthorizedForVerb`).
 async fn ensure_may_create(ctx: &RequestContext<'_>) -> Result<()> {
     let info = &ctx.request.info;

@@ -27,7 +27,7 @@ const SYSTEM_FIELDS: [&str; 5] = [
     "selfLink",
 ];
 
-/// The most repeated owners that a warning names.
+/// The maximum number of repeated owners that a warning names.
 const MAX_REPEATED_OWNERS: usize = 100;
 
 /// Creates the object in the body.

@@ -1,4 +1,4 @@
-//! The differences of requests to custom resources: their routes, and bodies that are trees
+//! Differences between custom and built-in resources: routes, and bodies that are trees
 //! (apiextensions `customresource_handler.go`).
 
 use crate::meta::Value;

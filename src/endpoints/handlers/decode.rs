@@ -1,4 +1,5 @@
-//! The body of a write as an object of the served version, and what is wrong with it.
+//! Decoding of the body of a write into an object of the served version, with its errors and
+//! warnings.
 
 use bytes::Bytes;
 use http::header;
@@ -99,7 +100,7 @@ impl RequestContext<'_> {
     }
 }
 
-/// Warns of an issue; the YAML reader tells several in one, a line each.
+/// Adds a warning for an issue; those of the YAML reader may hold several, one a line.
 pub fn warn(warnings: &Warnings, issue: &str) {
     let lines = issue
         .trim_start_matches("yaml: unmarshal errors:\n")
@@ -117,7 +118,7 @@ struct Expected<'a> {
 impl Expected<'_> {
     fn json(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
         let (_, named) = named(body).map_err(|why| self.unrecognized(&why, body))?;
-        let gvk = self.settle(&named.api_version, &named.kind, |ty| {
+        let gvk = self.resolve(&named.api_version, &named.kind, |ty| {
             json::decode(body, ty).map(drop)
         })?;
         let decoded =
@@ -129,7 +130,7 @@ impl Expected<'_> {
         let (value, mut issues) =
             yaml::to_value(body).map_err(|why| self.unrecognized(&why.0, body))?;
         let named = named_in(&value).map_err(|why| self.unrecognized(&why, body))?;
-        let gvk = self.settle(&named.api_version, &named.kind, |ty| {
+        let gvk = self.resolve(&named.api_version, &named.kind, |ty| {
             codec::from_value(&value, ty).map(drop)
         })?;
         let mut decoded = codec::from_value(&value, self.ty)
@@ -142,7 +143,7 @@ impl Expected<'_> {
     fn protobuf(&self, body: &[u8]) -> Result<(Decoded, Gvk)> {
         let envelope =
             codec::protobuf::unwrap(body).map_err(|why| self.unrecognized(&why.0, body))?;
-        let gvk = self.settle(envelope.api_version, envelope.kind, |ty| {
+        let gvk = self.resolve(envelope.api_version, envelope.kind, |ty| {
             codec::protobuf::decode(envelope.raw, ty).map(drop)
         })?;
         let mut object = codec::protobuf::decode(envelope.raw, self.ty)
@@ -160,7 +161,7 @@ impl Expected<'_> {
 
     /// The kind that a body names, completed from the expected one. A body of another kind is read
     /// as that, by `decodes`, before it is refused.
-    fn settle(
+    fn resolve(
         &self,
         api_version: &str,
         kind: &str,
@@ -171,7 +172,10 @@ impl Expected<'_> {
             return Ok(gvk);
         }
         let broken = self.schema.get(&gvk).and_then(|ty| decodes(ty).err());
-        let why = broken.map_or_else(|| misfit(self.schema, self.gvk, &gvk), |broken| broken.0);
+        let why = broken.map_or_else(
+            || kind_error(self.schema, self.gvk, &gvk),
+            |broken| broken.0,
+        );
         Err(unreadable(&gvk, &self.gvk.kind, &why))
     }
 
@@ -231,12 +235,11 @@ fn completed(expected: &Gvk, api_version: &str, kind: &str) -> Gvk {
     gvk
 }
 
-/// Completes the kind that a body names from the expected one; the error says why they do not go
-/// together.
+/// Completes the kind that a body names from the expected one.
 ///
 /// # Errors
 /// The reason that the kinds do not go together.
-pub fn settle_kind(
+pub fn resolve_kind(
     schema: &Schema,
     expected: &Gvk,
     api_version: &str,
@@ -246,12 +249,12 @@ pub fn settle_kind(
     if gvk == *expected {
         Ok(gvk)
     } else {
-        Err(misfit(schema, expected, &gvk))
+        Err(kind_error(schema, expected, &gvk))
     }
 }
 
 /// Builds the error for an object of another kind than the expected one.
-fn misfit(schema: &Schema, expected: &Gvk, gvk: &Gvk) -> String {
+fn kind_error(schema: &Schema, expected: &Gvk, gvk: &Gvk) -> String {
     if schema.get(gvk).is_some() {
         let package = expected
             .group

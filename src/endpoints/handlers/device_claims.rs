@@ -1,5 +1,5 @@
-//! Authorization of what a ResourceClaim has and what changes in it: access of administrators to
-//! devices, and the parts of a status (`pkg/registry/resource/utils.go`, KEP-4817, KEP-5018).
+//! Authorization of changes to ResourceClaims: administrative access to devices, and the parts of a
+//! status (`pkg/registry/resource/utils.go`, KEP-4817, KEP-5018).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ const GROUP: &str = "resource.k8s.io";
 /// The label of namespaces whose claims may have access as an administrator.
 const ADMIN_NAMESPACE: &str = "resource.kubernetes.io/admin-access";
 
-/// Returns what is wrong with a ResourceClaim or a template of one for its user; nothing with
-/// objects of other kinds.
+/// Returns the errors of a ResourceClaim or a template for its user; none with objects of other
+/// kinds.
 pub async fn errors(
     ctx: &RequestContext<'_>,
     sub: Subresource<'_>,
@@ -48,7 +48,7 @@ async fn status_errors(ctx: &RequestContext<'_>, new: &Object, old: &Object) -> 
         None => admin_access(ctx, granted(new)).await,
     };
     errors.extend(binding_error(ctx, new, old).await);
-    // What is told of devices goes with the allocation.
+    // The status of devices is removed with the allocation.
     if new
         .at("/status/allocation")
         .is_some_and(|allocation| !allocation.is_null())
@@ -155,8 +155,8 @@ async fn binding_error(ctx: &RequestContext<'_>, new: &Object, old: &Object) -> 
     ))
 }
 
-/// To tell of a driver's devices needs a verb on `resourceclaims/driver` of that name: one for who
-/// runs on the node of the allocation, or one for everybody else.
+/// Reporting the status of a driver's devices needs a verb on `resourceclaims/driver` of that name:
+/// one for drivers on the node of the allocation, another for all others.
 async fn driver_errors(ctx: &RequestContext<'_>, new: &Object, old: &Object) -> ErrorList {
     let base = ctx.request.attributes();
     let mut verbs = vec![format!("arbitrary-node:{}", base.verb)];
@@ -200,7 +200,7 @@ fn device_key(device: &Value) -> [&str; 4] {
     ["driver", "pool", "device", "shareID"].map(|key| device.str(key))
 }
 
-/// The drivers of which something is told that was not, or no longer, or something else.
+/// The drivers whose device status is added, removed or changed.
 fn changed_drivers<'a>(new: &'a Object, old: &'a Object) -> BTreeSet<&'a str> {
     let mut before: BTreeMap<_, &Value> = old
         .array_at("/status/devices")

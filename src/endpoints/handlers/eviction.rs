@@ -1,4 +1,5 @@
-//! Evictions: pods go as far as their disruption budgets allow (core/pod/storage `EvictionREST`).
+//! Evictions: delete pods as far as their disruption budgets allow (core/pod/storage
+//! `EvictionREST`).
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use super::RequestContext;
 use super::subresources::{created, decode};
 use crate::endpoints::body::Body;
 
-/// The most pods that a budget remembers as about to go.
+/// The maximum number of pods that a budget remembers as about to go.
 const MAX_DISRUPTED_PODS: usize = 2000;
 /// The number of times that a delete is tried again because the pod changed meanwhile.
 const CONFLICT_RETRIES: usize = 20;
@@ -145,7 +146,7 @@ impl Evicting<'_> {
                 done => done,
             };
         }
-        let take = Take {
+        let take = BudgetUpdater {
             pod: self.name,
             store: &budgets,
             now: time::format(self.ctx.api.clock.now().as_second()),
@@ -170,7 +171,7 @@ impl Evicting<'_> {
         }
         let store = &self.ctx.store;
         if !options.dry_run {
-            let mark = Mark {
+            let mark = DisruptionMarker {
                 store,
                 options: &options,
                 now: time::format(self.ctx.api.clock.now().as_second()),
@@ -258,14 +259,14 @@ fn too_many(retry_after: u32, why: String) -> Status {
 }
 
 /// Takes one disruption from a budget, and has it remember the pod.
-struct Take<'a> {
+struct BudgetUpdater<'a> {
     pod: &'a str,
     store: &'a Store,
     now: String,
 }
 
 #[async_trait]
-impl Updater for Take<'_> {
+impl Updater for BudgetUpdater<'_> {
     fn uid(&self) -> Option<&str> {
         None
     }
@@ -355,15 +356,15 @@ fn exhausted(budget: &Object) -> String {
     }
 }
 
-/// Gives a pod the condition that says that it was evicted.
-struct Mark<'a> {
+/// Sets the condition of a pod that it is evicted (DisruptionTarget).
+struct DisruptionMarker<'a> {
     store: &'a Store,
     options: &'a DeleteOptions,
     now: String,
 }
 
 #[async_trait]
-impl Updater for Mark<'_> {
+impl Updater for DisruptionMarker<'_> {
     fn uid(&self) -> Option<&str> {
         None
     }

@@ -45,7 +45,7 @@ use super::request_info::RequestInfo;
 use super::respond;
 use super::{Api, Request};
 
-/// A request to a resource, with what it takes to answer it.
+/// A request to a resource, with the context needed to answer it.
 pub struct RequestContext<'a> {
     pub api: &'a Api,
     pub request: &'a Request,
@@ -55,8 +55,8 @@ pub struct RequestContext<'a> {
 }
 
 /// Answers a request to a resource. Every failure becomes a Status in the representation that the
-/// client reads. A write that has begun goes on when this future is dropped, and with it all that
-/// the request holds.
+/// client accepts. A write that has begun continues when this future is dropped, and keeps
+/// everything that the request holds.
 pub async fn handle(api: &Arc<Api>, request: Arc<Request>) -> Response<Body> {
     if write::is_write(&request.info) {
         return write::run(api, request).await;
@@ -122,9 +122,9 @@ async fn dispatch(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     }
 }
 
-/// Reports whether the resource has routes below the deprecated verb in the path, where there is
-/// one: what can be watched has some below `watch/`, but not for subresources, and nothing has any
-/// below `proxy/`. Requests to custom resources have no routes.
+/// Reports whether the resource has routes below the deprecated verb in the path, if there is one:
+/// watchable resources have some below `watch/`, but not for subresources, and none has any below
+/// `proxy/`. Requests to custom resources have no routes.
 fn has_prefix_route(resource: &Resource, info: &RequestInfo) -> bool {
     let watchable =
         || info.subresource.is_empty() && resource.decl.verbs.iter().any(|verb| verb == "watch");
@@ -321,7 +321,7 @@ impl<'a> RequestContext<'a> {
         managers::manager_name(option, self.request.user_agent()).into_owned()
     }
 
-    /// Records who set which field.
+    /// Records the managers of the fields that a write sets.
     pub fn track(
         &self,
         live: Option<&Object>,
@@ -414,7 +414,7 @@ impl<'a> RequestContext<'a> {
         self.api.admission.validate(&attributes).await
     }
 
-    /// The name that admission is told: the URL's, or the body's where the URL has none.
+    /// The name for admission: the URL's, or the body's if the URL has none.
     fn subresource_name(&self, object: &Object) -> String {
         let named = [self.request.info.url_name(), object.name()]
             .into_iter()
@@ -485,7 +485,7 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// Admission's last word, bound to one request.
+/// The validating half of admission, bound to one request.
 pub struct RequestValidator<'a> {
     pub ctx: &'a RequestContext<'a>,
     pub dry_run: bool,
@@ -557,7 +557,7 @@ impl AdmissionValidator for RequestValidator<'_> {
     }
 }
 
-/// 405 for a method that no route takes.
+/// Returns the 405 for a method without a route.
 pub fn method_not_allowed() -> Status {
     let mut status = Status::failure(
         405,

@@ -20,7 +20,7 @@ use crate::registry::strategy::Subresource;
 use crate::schema::{Schema, TypeRef};
 
 use super::create::dedup_owner_references;
-use super::decode::{named, settle_kind, warn};
+use super::decode::{named, resolve_kind, warn};
 use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
@@ -206,7 +206,7 @@ impl Patch<'_> {
         Ok(object)
     }
 
-    /// Server-side apply: the configuration merged into what stands, with its managers.
+    /// Server-side apply: the configuration merged into the stored object, with its managers.
     fn apply_configuration(&self, live: Option<&Object>) -> Result<Object> {
         let (store, resource) = (&self.ctx.store, &self.ctx.store.resource);
         let force = self.options.force.unwrap_or(false);
@@ -334,7 +334,7 @@ impl ApplyBody<'_> {
     }
 }
 
-/// An object without what says who manages it, and in which version.
+/// An object without its managed fields.
 pub(super) fn without_managers(object: &Object) -> Object {
     let mut object = object.clone();
     object.shift_remove("apiVersion");
@@ -432,7 +432,7 @@ impl PatchBody<'_> {
             issues.extend(unstructured::unknown_fields(object, ty));
         } else {
             let (_, named) = named(shown.as_bytes()).map_err(|why| refuse(&why))?;
-            settle_kind(schema, gvk, &named.api_version, &named.kind)
+            resolve_kind(schema, gvk, &named.api_version, &named.kind)
                 .map_err(|why| refuse(&why))?;
             if named.api_version.is_empty() {
                 // Upstream takes it for an object of its internal version, whose fields have other

@@ -1,5 +1,4 @@
-//! Resources that are questions: access reviews, token reviews, and the statuses of components.
-//! Nothing of them is stored.
+//! Resources without storage: access reviews, token reviews and component statuses.
 
 use bytes::Bytes;
 use http::Response;

@@ -1,4 +1,4 @@
-//! The scale subresource: replicas of a workload, whatever its kind (autoscaling/v1 Scale).
+//! The scale subresource: the replicas of a workload of any kind (autoscaling/v1 Scale).
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 
 const SCALE_VERSION: &str = "autoscaling/v1";
-/// The replicas of a Scale of a custom object that does not say how many it has.
+/// The replicas in the Scale of a custom object that has none.
 const UNSET: i64 = i32::MIN as i64;
 
 fn scale_kind() -> Gvk {
@@ -47,7 +47,7 @@ pub async fn get(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
         .get(ctx.namespace(), ctx.request.info.url_name(), version)
         .await?;
     let object = ctx.store.codec.decode(&stored)?;
-    let scaled = Scaled::of(ctx, &object).map_err(odd)?;
+    let scaled = ScaleFields::of(ctx, &object).map_err(odd)?;
     if let (None, Some(paths)) = (scaled.replicas, custom_paths(ctx)) {
         return Err(Status::internal(format!(
             "the spec replicas field {:?} does not exist",
@@ -94,7 +94,7 @@ async fn write(
     options: WriteOptions,
 ) -> Result<Response<Body>> {
     let dry_run = options.dry_run;
-    let updater = Rescale {
+    let updater = ScaleUpdater {
         ctx,
         change,
         options,
@@ -110,7 +110,7 @@ async fn write(
         .update(&ctx.write_context(dry_run), target, &updater, &validator)
         .await?;
     let object = &updated.written.object;
-    let scaled = Scaled::of(ctx, object).map_err(Status::bad_request)?;
+    let scaled = ScaleFields::of(ctx, object).map_err(Status::bad_request)?;
     ctx.answer(200, Source::Fixed(scaled.shown(object)))
 }
 
@@ -119,14 +119,14 @@ enum Change {
     Patch { body: Bytes, kind: PatchType },
 }
 
-struct Rescale<'a> {
+struct ScaleUpdater<'a> {
     ctx: &'a RequestContext<'a>,
     change: Change,
     options: WriteOptions,
 }
 
 #[async_trait]
-impl Updater for Rescale<'_> {
+impl Updater for ScaleUpdater<'_> {
     fn uid(&self) -> Option<&str> {
         match &self.change {
             Change::Replace(scale) => Some(scale.uid()).filter(|uid| !uid.is_empty()),
@@ -153,7 +153,7 @@ impl Updater for Rescale<'_> {
             resource.gvk.api_version(),
             live.at("/metadata/managedFields"),
         );
-        let mut scaled = Scaled::of(self.ctx, live).map_err(odd)?;
+        let mut scaled = ScaleFields::of(self.ctx, live).map_err(odd)?;
         scaled.replicas.get_or_insert(UNSET);
         let mut old = scaled.shown(live);
         if let Some(managers) = merge::scale::to_scale(managers, &paths).map_err(odd)? {
@@ -208,7 +208,7 @@ impl Updater for Rescale<'_> {
     }
 }
 
-impl Rescale<'_> {
+impl ScaleUpdater<'_> {
     /// The scale that the request makes of `old`, with its managers.
     fn changed(&self, old: &Object) -> Result<Object> {
         let (ctx, ty) = (self.ctx, ty()?);
@@ -254,7 +254,7 @@ impl Rescale<'_> {
     }
 }
 
-impl Rescale<'_> {
+impl ScaleUpdater<'_> {
     /// The error of an apply to the Scale of a custom object: upstream's converter of custom
     /// kinds knows no Scale, which shows as soon as an object is to be converted (`fieldmanager` of
     /// the scale scope in `customresource_handler.go`).
@@ -332,15 +332,15 @@ fn replicas_paths<'ctx>(ctx: &'ctx RequestContext<'_>) -> Cow<'ctx, ReplicasPath
 }
 
 /// The parts of an object that a Scale shows.
-struct Scaled {
-    /// `None` where a custom object does not say.
+struct ScaleFields {
+    /// `None` if a custom object has none.
     replicas: Option<i64>,
     current: i64,
     selector: String,
 }
 
-impl Scaled {
-    /// Reads an object of the served version; the error says what is of the wrong type.
+impl ScaleFields {
+    /// Reads an object of the served version; the error names a field of the wrong type.
     fn of(ctx: &RequestContext<'_>, object: &Object) -> std::result::Result<Self, String> {
         let Some(paths) = custom_paths(ctx) else {
             return Ok(Self {

@@ -1,4 +1,4 @@
-//! Requests to subresources, each to the handler that knows it.
+//! Dispatch of subresource requests to their handlers.
 
 use std::sync::Arc;
 

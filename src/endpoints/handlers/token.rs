@@ -53,7 +53,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     );
     let issuer = ctx.api.tokens.as_ref().ok_or_else(Status::no_such_path)?;
     let name = ctx.request.info.url_name();
-    // Admission first: who may not have the token is not told whether there is such an account.
+    // Admission first: a refusal must not reveal whether the account exists.
     ctx.admit_subresource(&gvk, &mut request, options.dry_run)
         .await?;
     let account = ctx

@@ -29,7 +29,7 @@ pub async fn handle(
     ctx.check_namespace(&mut object)?;
     ctx.check_name(&object)?;
     dedup_owner_references(&mut object, &ctx.warnings, "");
-    let updater = Replace {
+    let updater = ReplaceUpdater {
         ctx,
         sub,
         manager: ctx.manager(&options.field_manager),
@@ -60,8 +60,8 @@ pub async fn handle(
     )
 }
 
-/// Makes the new state out of the body, whatever stands.
-struct Replace<'a> {
+/// Replaces the stored object by the body.
+struct ReplaceUpdater<'a> {
     ctx: &'a RequestContext<'a>,
     sub: Subresource<'a>,
     manager: String,
@@ -70,7 +70,7 @@ struct Replace<'a> {
 }
 
 #[async_trait]
-impl Updater for Replace<'_> {
+impl Updater for ReplaceUpdater<'_> {
     fn uid(&self) -> Option<&str> {
         Some(self.object.uid()).filter(|uid| !uid.is_empty())
     }

@@ -159,8 +159,8 @@ impl Deadlines {
     }
 }
 
-/// Returns when the bookmark after the one at `last` is due: a minute later, and once more shortly
-/// before the end.
+/// Returns the time at which the bookmark after the one at `last` is due: a minute later, and once
+/// more shortly before the end.
 fn bookmark_after(last: Instant, end: Instant) -> Instant {
     let final_bookmark = end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end);
     if last < final_bookmark {

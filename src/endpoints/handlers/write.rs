@@ -1,6 +1,6 @@
-//! Writes run to their end. Once its body has been read, a write is not cut off by a client that
-//! hangs up or resets its stream, nor by the timeout of its request: what it has taken and what it
-//! has written would not go together.
+//! Detached writes. Once its body has been read, a write runs to completion even if the client
+//! disconnects, resets its stream, or the request times out: allocations and the stored object must
+//! stay consistent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::endpoints::request_info::RequestInfo;
 use crate::endpoints::{Api, Request};
 use crate::telemetry::panics;
 
-/// The subresources behind which are streams: they end with whoever uses them.
+/// The subresources that are streams: they end with their client.
 const STREAMS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// Reports whether a request may write.
+/// Reports whether a request is a write.
 pub fn is_write(info: &RequestInfo) -> bool {
     let writes = matches!(
         info.verb.as_str(),
@@ -28,8 +28,8 @@ pub fn is_write(info: &RequestInfo) -> bool {
     writes && !STREAMS.contains(&info.subresource.as_str())
 }
 
-/// Answers a request that writes. Where whoever waits for the answer goes away first, the write
-/// ends if it is still reading the body, and else goes on in a task of its own.
+/// Answers a request that writes. If the client disconnects before the answer, the write ends if it
+/// is still reading the body, and else goes on in a task of its own.
 pub async fn run(api: &Arc<Api>, request: Arc<Request>) -> Response<Body> {
     let write = {
         let (api, request) = (api.clone(), request.clone());
@@ -43,7 +43,7 @@ pub async fn run(api: &Arc<Api>, request: Arc<Request>) -> Response<Body> {
     .await
 }
 
-/// A future that goes on as a task when it is dropped before its end, if it may.
+/// A future that continues as a task if it is dropped before its end and is marked so.
 struct Detachable<'a, F: Future + Send + 'static, P: Fn() -> bool> {
     write: Option<Pin<Box<F>>>,
     may_go_on: P,

@@ -15,7 +15,7 @@ pub struct DefinitionHooks(OnceLock<Arc<Extensions>>);
 
 impl DefinitionHooks {
     /// Sets the controller.
-    pub fn tell(&self, extensions: Arc<Extensions>) {
+    pub fn attach(&self, extensions: Arc<Extensions>) {
         // Only the first call counts, and there is one.
         let _ = self.0.set(extensions);
     }

@@ -1,5 +1,5 @@
-//! Watches over the definitions: their resources come into the registry and go out of it, their
-//! conditions are kept, and the objects of a definition go before it does.
+//! The controller of definitions: registers and removes their resources, maintains their
+//! conditions, and deletes the objects of a definition before the definition itself.
 //!
 //! Writes of this server are known at once, those of others by a watch. A request for a resource
 //! that is not known looks in storage first ([`Extensions::resolve`]), so that no server denies
@@ -42,10 +42,10 @@ use crate::storage::Revision;
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest wait before that.
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// Definitions that are gone and still known, so that older news of them are told from newer ones.
-/// The oldest are forgotten.
+/// The number of deleted definitions that are remembered, so that stale events about them are
+/// recognised. The oldest are forgotten.
 const GONE_DEFINITIONS: usize = 256;
-/// The number of times to look whether the objects of a definition are gone.
+/// The number of checks for remaining objects of a deleted definition.
 const CLEANUP_POLL: Duration = Duration::from_secs(5);
 /// Maximum number of polls before a cleanup begins anew.
 const CLEANUP_POLLS: usize = 12;
@@ -159,7 +159,7 @@ impl Extensions {
             .unwrap_or_default();
         let same = before
             .and_then(|before| before.object.as_ref())
-            .is_some_and(|before| serves_the_same(before, object));
+            .is_some_and(|before| same_versions(before, object));
         let resources = if same {
             registered
         } else {
@@ -301,14 +301,14 @@ impl Extensions {
         let Some(object) = self.definitions.cached_get("", name).await? else {
             return Ok(());
         };
-        if let Some(verdict) = self.naming(&object) {
+        if let Some(decision) = self.naming(&object) {
             let group = object.str_at("/spec/group").to_owned();
             self.write(name, |object, now| {
                 object
                     .section_mut("status")
-                    .insert("acceptedNames", verdict.names.write());
-                verdict.accepted.set(object, now);
-                verdict.established.set(object, now);
+                    .insert("acceptedNames", decision.names.write());
+                decision.accepted.set(object, now);
+                decision.established.set(object, now);
             })
             .await?;
             self.enqueue_group(&group, name);
@@ -318,7 +318,7 @@ impl Extensions {
         if let Some(condition) = conditions
             .into_iter()
             .flatten()
-            .find(|one| !one.is_said(&object))
+            .find(|one| !one.is_set_on(&object))
         {
             return self
                 .write(name, |object, now| condition.set(object, now))
@@ -326,7 +326,7 @@ impl Extensions {
         }
         if is_true(&object, NAMES_ACCEPTED) && !is_true(&object, ESTABLISHED) {
             let condition = establishing(&object);
-            if !condition.is_said(&object) {
+            if !condition.is_set_on(&object) {
                 return self
                     .write(name, |object, now| condition.set(object, now))
                     .await;
@@ -364,8 +364,8 @@ impl Extensions {
                 ));
             }
         }
-        let verdict = naming::decide(object, &asked, &has, &taken);
-        (verdict.names != has || !verdict.accepted.is_said(object)).then_some(verdict)
+        let decision = naming::decide(object, &asked, &has, &taken);
+        (decision.names != has || !decision.accepted.is_set_on(object)).then_some(decision)
     }
 
     fn context<'a>(&'a self, namespace: &'a str, warnings: &'a Warnings) -> WriteContext<'a> {
@@ -534,7 +534,7 @@ fn remember_gone(
 }
 
 /// Reports whether two states of a definition serve the same.
-fn serves_the_same(a: &Object, b: &Object) -> bool {
+fn same_versions(a: &Object, b: &Object) -> bool {
     let same = |path: &str| a.at(path) == b.at(path);
     let conditions = [NAMES_ACCEPTED, ESTABLISHED, TERMINATING];
     a.uid() == b.uid()
@@ -611,7 +611,7 @@ fn establishing(object: &Object) -> Condition {
     )
 }
 
-/// A change of a definition, made on whatever stands.
+/// A change that is applied to the stored definition.
 struct StatusChange<'a, F> {
     store: &'a Store,
     change: F,

@@ -4,9 +4,9 @@ use crate::extensions::definition::Condition;
 use crate::meta::go::url;
 use crate::meta::{ErrorList, FieldError, Object, Path};
 
-/// The annotation that says so.
+/// The annotation of the approval.
 const ANNOTATION: &str = "api-approved.kubernetes.io";
-/// The condition that tells of it.
+/// The condition that reports it.
 const CONFORMANT: &str = "KubernetesAPIApprovalPolicyConformant";
 
 #[derive(Clone, Copy, PartialEq, Eq)]

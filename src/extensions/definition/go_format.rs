@@ -1,5 +1,5 @@
-//! Parts of a definition as errors show them: upstream prints its internal types with all their
-//! fields.
+//! Parts of a definition as error messages show them: upstream prints its internal types with all
+//! their fields.
 
 use crate::extensions::schema::validation_rule::ValidationRule;
 use crate::meta::{Map, Value, json};
@@ -8,7 +8,7 @@ use crate::registry::validation::Fields;
 /// `spec.versions`, without what all versions share.
 pub fn versions(
     list: Option<&Value>,
-    hoisted: &crate::extensions::definition::validation::Hoisted,
+    hoisted: &crate::extensions::definition::validation::SharedVersionFields,
 ) -> Value {
     let Some(Value::Array(list)) = list else {
         return Value::Null;

@@ -26,8 +26,8 @@ pub const TERMINATING: &str = "Terminating";
 /// The finalizer that waits until the objects of the kind are gone.
 pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The most bytes that short names and categories may come to if every version repeats them, as
-/// its resource does. Those of a stored definition beyond are not served.
+/// The maximum number of bytes that short names and categories may come to if every version repeats
+/// them, as its resource does. Those of a stored definition beyond are not served.
 pub const MAX_NAMES_BYTES: usize = 16 << 20;
 
 /// The parts of a definition that serving its resource needs.
@@ -294,8 +294,8 @@ impl Condition {
         }
     }
 
-    /// Reports whether the object says the same already.
-    pub fn is_said(&self, object: &Object) -> bool {
+    /// Reports whether the object has this condition already.
+    pub fn is_set_on(&self, object: &Object) -> bool {
         condition(object, self.kind).is_some_and(|one| {
             one.str("status") == self.status
                 && one.str("reason") == self.reason

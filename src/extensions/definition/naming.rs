@@ -1,5 +1,5 @@
-//! The names that a definition is given: those that no other of its group has (apiextensions
-//! `controller/status`).
+//! Acceptance of the names of a definition: those that no other definition of its group has
+//! (apiextensions `controller/status`).
 
 use std::collections::{BTreeSet, HashSet};
 

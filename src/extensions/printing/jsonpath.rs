@@ -1,5 +1,4 @@
-//! JSON paths as printer columns have them (client-go `util/jsonpath`), and how their results are
-//! printed.
+//! JSON paths of printer columns (client-go `util/jsonpath`), and the printing of their results.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -11,8 +10,8 @@ use crate::meta::{Value, go};
 const MAX_DEPTH: usize = 64;
 /// The depth to which filters may nest in each other.
 const MAX_NESTED: usize = 16;
-/// The most values that are looked at for one row of a table. Without a bound, a path of `..` and
-/// `[*]` looks at more than any power of their number.
+/// The maximum number of values that are looked at for one row of a table. Without a bound, a path
+/// of `..` and `[*]` looks at more than any power of their number.
 const MAX_STEPS: usize = 200_000;
 
 /// A compiled path, such as `.status.conditions[?(@.type=="Ready")].status`.

@@ -1,5 +1,5 @@
-//! The types that field ownership sees in the schemas of a definition: its versions as one
-//! [`Schema`] (kube-openapi `schemaconv`).
+//! The types that field ownership sees in the versions of a definition, as one [`Schema`]
+//! (kube-openapi `schemaconv`).
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -149,7 +149,7 @@ fn map_type(props: &JsonSchemaProps) -> MapType {
     }
 }
 
-/// Gives a resource its type and metadata, whatever its schema says of them.
+/// Adds type and metadata to the schema of a resource, regardless of what it says of them.
 fn with_meta(ty: &mut Type, meta: TypeId) {
     for (name, kind) in [
         ("apiVersion", Kind::String),

@@ -1,5 +1,4 @@
-//! A version of a custom kind: how its objects are read and stored, and the resource that serves
-//! it.
+//! A version of a custom kind: reading and storing its objects, and the resource that serves it.
 
 mod merge_schema;
 mod strategy;

@@ -492,7 +492,7 @@ impl Evaluation<'_> {
             Err(why) => {
                 let error = FieldError::invalid(path, self.kind, why);
                 outcome.budget = None;
-                return self.tell(error, outcome);
+                return self.report(error, outcome);
             }
         };
         let detail = detail.unwrap_or_else(|| match rule.message.trim() {
@@ -510,11 +510,11 @@ impl Evaluation<'_> {
             _ if shows_value => FieldError::invalid(path, self.value.clone(), detail),
             _ => FieldError::invalid_without_value(path, detail),
         };
-        self.tell(error, outcome);
+        self.report(error, outcome);
     }
 
     /// Adds an error, or a warning of what was wrong before.
-    fn tell(&self, error: FieldError, outcome: &mut Outcome) {
+    fn report(&self, error: FieldError, outcome: &mut Outcome) {
         if !self.rule.uses_old_self && self.ratchet.forgives() {
             outcome.warnings.push(error.to_string());
         } else {

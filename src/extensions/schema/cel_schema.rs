@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::cel::{Field, ListType, MAX_REQUEST_BYTES, Object, Schema, Shape};
+use crate::cel::{Field, ListType, MAX_REQUEST_BYTES, Object, RESERVED, Schema, Shape};
 use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 
 /// The longest durations and times, in characters with quotes.
@@ -12,31 +12,6 @@ const MAX_TIME_CHARS: u64 = 32;
 const DATE_BYTES: u64 = 12;
 const MIN_TIME_BYTES: u64 = 21;
 const MIN_DURATION_BYTES: u64 = 3;
-
-/// The words that cannot be names of fields in expressions.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 /// Returns the name that expressions use for a field; `None` where they cannot name it.
 pub fn escape(name: &str) -> Option<String> {
@@ -64,8 +39,8 @@ pub fn escape(name: &str) -> Option<String> {
     Some(out)
 }
 
-/// Returns the schema of a node as expressions see it. `is_root` says that it is an object with
-/// type and metadata, which are seen whatever the node says.
+/// Returns the schema of a node as expressions see it. `is_root`: it is an object with type and
+/// metadata, which expressions always see.
 pub fn schema(props: &JsonSchemaProps, is_root: bool) -> Arc<Schema> {
     node(props, is_root, "self")
 }

@@ -8,8 +8,8 @@ use crate::meta::{Key, Map, Value, names};
 use crate::registry::NameRule;
 use crate::registry::validation::validate_generic_meta;
 
-/// Checks every embedded resource below `entries`, and the object itself where its schema says that
-/// it is one.
+/// Checks every embedded resource below `entries`, and the object itself if its schema declares
+/// that it is one.
 pub fn validate(place: &LazyPath<'_>, entries: &Map, schema: &JsonSchemaProps) -> ErrorList {
     let mut errors = ErrorList::new();
     check(&mut errors, place, entries, schema);

@@ -7,7 +7,7 @@ use serde_json::Number;
 use crate::extensions::schema::numeric::same_as_enumerated;
 use crate::meta::Value;
 
-/// The most values that are compared one by one.
+/// The maximum number of values that are compared one by one.
 const FEW: usize = 16;
 
 /// An enumeration (`enum`). A long one has an index.

@@ -11,7 +11,7 @@ pub struct ResolvedPath<'a> {
     pub schema: Option<&'a JsonSchemaProps>,
 }
 
-/// Follows `.a.b` and `.a['b']` through a schema. `brackets` says whether the latter may be used.
+/// Follows `.a.b` and `.a['b']` through a schema. `brackets` allows the latter.
 ///
 /// # Errors
 /// Upstream's text.

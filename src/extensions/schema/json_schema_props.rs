@@ -1,5 +1,5 @@
-//! A schema of a CustomResourceDefinition (JSONSchemaProps), read from its tree into what
-//! validation, pruning and defaulting walk over.
+//! The schema of a CustomResourceDefinition (JSONSchemaProps), parsed from its tree for validation,
+//! pruning and defaulting.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct JsonSchemaProps {
     pub properties: BTreeMap<String, JsonSchemaProps>,
     /// The properties that have a default.
     pub defaulted: Vec<String>,
-    pub additional: Option<Additional>,
+    pub additional: Option<AdditionalProperties>,
     pub items: Option<Box<JsonSchemaProps>>,
     /// `items` was a list of schemas, which is not supported.
     pub items_list: bool,
@@ -67,7 +67,7 @@ pub struct ValueValidation {
 
 /// `additionalProperties`: a bool or a schema.
 #[derive(Debug, Clone)]
-pub struct Additional {
+pub struct AdditionalProperties {
     pub allows: bool,
     pub schema: Option<Box<JsonSchemaProps>>,
 }
@@ -114,7 +114,9 @@ impl JsonSchemaProps {
                 .map(|(name, _)| name.clone())
                 .collect(),
             properties,
-            additional: tree.field("additionalProperties").map(Additional::read),
+            additional: tree
+                .field("additionalProperties")
+                .map(AdditionalProperties::read),
             items,
             items_list,
             all_of: nested("allOf"),
@@ -209,7 +211,7 @@ impl JsonSchemaProps {
             .chain(self.elsewhere.iter().map(|(_, _, one)| one))
     }
 
-    /// Reads the node again as the root of a resource: embedded, whatever it says.
+    /// Reads the node as the root of a resource, which is always embedded.
     #[must_use]
     pub fn into_resource(mut self) -> Self {
         self.embedded = true;
@@ -229,7 +231,7 @@ const BELOW: [&str; 8] = [
     "x-kubernetes-validations",
 ];
 
-impl Additional {
+impl AdditionalProperties {
     fn read(tree: &Value) -> Self {
         match tree {
             Value::Bool(allows) => Self {

@@ -1,5 +1,5 @@
-//! Paths to values of custom objects. Most values are valid, so the text is only put together where
-//! something is to be told.
+//! Lazily formatted paths to values of custom objects. Most values are valid, so the text is only
+//! built for errors.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub enum LazyPath<'a> {
     Root(&'a str),
     /// `.name`, or just the name where nothing is before it.
     Field(&'a LazyPath<'a>, &'a str),
-    /// `.name`, whatever is before it.
+    /// `.name`.
     Dotted(&'a LazyPath<'a>, &'a str),
     /// `[key]`.
     Key(&'a LazyPath<'a>, &'a str),

@@ -1,4 +1,4 @@
-//! Lists with `x-kubernetes-list-type` set and map: no item may stand in them twice (apiextensions
+//! Uniqueness of items in lists with `x-kubernetes-list-type` set and map (apiextensions
 //! `schema/listtype`).
 
 use std::collections::{HashMap, HashSet};

@@ -1,5 +1,5 @@
-//! The schemas of custom resources: their JSONSchemaProps, and what pruning, defaulting and
-//! validation make of an object with them (apiextensions `apiserver/schema`).
+//! The schemas of custom resources: their JSONSchemaProps, and the pruning, defaulting and
+//! validation of objects by them (apiextensions `apiserver/schema`).
 
 pub mod cel_rules;
 pub mod cel_schema;

@@ -1,5 +1,5 @@
-//! The old values that new ones stand for, so that an update is not refused for what was wrong
-//! before (apiserver `cel/common.CorrelatedObject`).
+//! Correlation of new values with old ones, so that updates are not refused for violations that
+//! were there before (apiserver `cel/common.CorrelatedObject`).
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Compiled patterns of schemas. A pattern is compiled when a value is first held against it, and
-//! kept for the next value as long as there is room.
+//! Compiled patterns of schemas. A pattern is compiled when it is first matched, and kept while
+//! there is room.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};

@@ -1,5 +1,5 @@
-//! Brings an object of a custom kind into the form of its schema: metadata in the form of
-//! ObjectMeta, unknown fields and nulls gone, defaults filled in (apiextensions
+//! Pruning and defaulting of custom objects: normalises metadata as ObjectMeta, removes unknown
+//! fields and nulls, and fills in defaults (apiextensions
 //! `schema/{pruning,objectmeta,defaulting}`).
 
 use crate::codec::{self, DecodeError};
@@ -9,15 +9,15 @@ use crate::meta::field::shown_bytes;
 use crate::meta::{FieldError, Map, Object, Value};
 use crate::schema::{TypeRef, builtin};
 
-/// The fields that every resource has, whatever its schema says.
+/// The fields of every resource, independent of its schema.
 pub const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The most fields that are told of as lost, and about the most bytes of their paths: a body may
-/// have a million.
+/// The maximum number of removed fields that are reported, and about the maximum bytes of their
+/// paths: a body may have a million.
 const MAX_LOST: usize = 1_000;
 const MAX_LOST_BYTES: usize = 256 * 1024;
-/// The most bytes of JSON that defaults may add to one object: many more than any store takes. What
-/// they would add beyond stays away.
+/// The maximum number of bytes of JSON that defaults may add to one object: many more than any
+/// store takes. What they would add beyond stays away.
 const MAX_DEFAULTED_BYTES: usize = 16 * 1024 * 1024;
 /// The bytes that a field takes beside its name and value.
 const FIELD_BYTES: usize = 32;
@@ -30,7 +30,7 @@ pub struct PrunedPaths {
 }
 
 impl PrunedPaths {
-    /// Notes a path, unless there are so many that nobody reads on.
+    /// Records a path, unless there are too many already.
     fn add(&mut self, path: impl std::fmt::Display) {
         if self.paths.len() < MAX_LOST && self.bytes < MAX_LOST_BYTES {
             let path = path.to_string();

@@ -89,7 +89,7 @@ struct Patterns<'a> {
 }
 
 impl<'a> Patterns<'a> {
-    /// Returns what is wrong with a pattern.
+    /// Returns the error of a pattern.
     fn problem(&mut self, pattern: &'a str) -> Option<String> {
         if pattern.is_empty() || self.left == 0 {
             return None;
@@ -267,52 +267,22 @@ fn is_int_or_string(list: &[JsonSchemaProps]) -> bool {
 /// The fields that no schema below allOf, anyOf, oneOf or not may set, each with a test whether it
 /// is set and what it must be.
 type Forbidden = (fn(&JsonSchemaProps) -> bool, &'static str, &'static str);
+#[rustfmt::skip]
 const FORBIDDEN_IN_VALUES: [Forbidden; 13] = [
     (|one| !one.kind.is_empty(), "type", "empty"),
-    (
-        |one| one.additional.as_ref().is_some_and(|one| one.allows),
-        "additionalProperties",
-        "undefined",
-    ),
+    (|one| one.additional.as_ref().is_some_and(|one| one.allows), "additionalProperties",
+        "undefined"),
     (|one| one.default.is_some(), "default", "undefined"),
     (|one| !one.title.is_empty(), "title", "empty"),
     (|one| !one.description.is_empty(), "description", "empty"),
     (|one| one.nullable, "nullable", "false"),
-    (
-        JsonSchemaProps::preserves,
-        "x-kubernetes-preserve-unknown-fields",
-        "false",
-    ),
-    (
-        |one| one.embedded,
-        "x-kubernetes-embedded-resource",
-        "false",
-    ),
-    (
-        |one| one.int_or_string,
-        "x-kubernetes-int-or-string",
-        "false",
-    ),
-    (
-        |one| !one.list_map_keys.is_empty(),
-        "x-kubernetes-list-map-keys",
-        "empty",
-    ),
-    (
-        |one| one.list_type.is_some(),
-        "x-kubernetes-list-type",
-        "undefined",
-    ),
-    (
-        |one| one.map_type.is_some(),
-        "x-kubernetes-map-type",
-        "undefined",
-    ),
-    (
-        |one| !one.rules.is_empty(),
-        "x-kubernetes-validations",
-        "empty",
-    ),
+    (JsonSchemaProps::preserves, "x-kubernetes-preserve-unknown-fields", "false"),
+    (|one| one.embedded, "x-kubernetes-embedded-resource", "false"),
+    (|one| one.int_or_string, "x-kubernetes-int-or-string", "false"),
+    (|one| !one.list_map_keys.is_empty(), "x-kubernetes-list-map-keys", "empty"),
+    (|one| one.list_type.is_some(), "x-kubernetes-list-type", "undefined"),
+    (|one| one.map_type.is_some(), "x-kubernetes-map-type", "undefined"),
+    (|one| !one.rules.is_empty(), "x-kubernetes-validations", "empty"),
 ];
 
 fn value_validation<'a>(
@@ -394,7 +364,7 @@ fn nested<'a>(
     }
 }
 
-/// Checks that whatever a value validation looks at is specified in the structure itself.
+/// Checks that all fields in value validations are also specified in the structure.
 fn value_completeness(
     errors: &mut ErrorList,
     values: &JsonSchemaProps,

@@ -3,7 +3,7 @@
 use crate::meta::{Value, json};
 use crate::registry::validation::Fields;
 
-/// A CEL rule with what is said where it does not hold.
+/// A CEL rule with the message of its violations.
 #[derive(Debug, Default, Clone)]
 pub struct ValidationRule {
     pub rule: String,
@@ -26,7 +26,7 @@ impl ValidationRule {
         }
     }
 
-    /// The rule in messages: what it says of itself, or its expression.
+    /// The rule in messages: its own message, or its expression.
     pub fn shown_in_errors(&self) -> &str {
         match self.message.trim() {
             "" => self.rule.trim(),

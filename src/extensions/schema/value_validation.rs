@@ -69,10 +69,10 @@ fn check(
     .run(value)
 }
 
-/// The most steps that the validation of one object may take: some seconds. A step is a value held
-/// against a schema, some bytes that a small pattern is matched with, or the like. Objects and
-/// schemas that the store has room for take that many only where the one is multiplied by the
-/// other, as by thousands of alternatives for each of a million items.
+/// The maximum number of steps that the validation of one object may take: some seconds. A step is
+/// a value held against a schema, some bytes that a small pattern is matched with, or the like.
+/// Objects and schemas that the store has room for take that many only where the one is multiplied
+/// by the other, as by thousands of alternatives for each of a million items.
 const MAX_STEPS: usize = 10_000_000;
 
 /// The steps beyond which a validation begins anew beside other tasks: some milliseconds.
@@ -131,8 +131,8 @@ enum ViolationKind {
     Nowhere,
 }
 
-/// The most violations that are told of one object, and about the most bytes of their texts: a body
-/// may have a million.
+/// The maximum number of violations reported for one object, and about the maximum bytes of their
+/// texts: a body may have a million.
 const MAX_VIOLATIONS: usize = 1_000;
 const MAX_VIOLATION_BYTES: usize = 4 * 1024 * 1024;
 
@@ -140,7 +140,7 @@ const MAX_VIOLATION_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Clone, Debug, Default)]
 struct Outcome {
     violations: Vec<Violation>,
-    /// The messages of the violations, and the bytes of all that is told of them.
+    /// The messages of the violations, and their total bytes.
     texts: HashSet<Rc<str>>,
     bytes: usize,
     matches: usize,
@@ -275,7 +275,7 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
         violation
     }
 
-    fn says(&self, what: impl std::fmt::Display) -> String {
+    fn message(&self, what: impl std::fmt::Display) -> String {
         format!("{} in body {what}", self.path)
     }
 
@@ -335,7 +335,7 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
     }
 
     fn wrong_type(&self, wanted: &str, found: &str) -> Outcome {
-        let text = self.says(format_args!(
+        let text = self.message(format_args!(
             "must be of type {wanted}: {}",
             go::quote(found)
         ));
@@ -388,7 +388,7 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
             Value::String(text) => text.clone(),
             other => sorted_json(other),
         });
-        let text = self.says(format_args!("should be one of {allowed:?}"));
+        let text = self.message(format_args!("should be one of {allowed:?}"));
         Outcome::one(self.violation(ViolationKind::Enum(shown.collect()), value.clone(), text))
     }
 
@@ -401,11 +401,11 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
         } = &self.schema.values;
         let count = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
         if let Some(max) = max_length.filter(|max| count > *max) {
-            let what = self.says(format_args!("should be at most {max} chars long"));
+            let what = self.message(format_args!("should be at most {max} chars long"));
             return Outcome::one(self.violation(ViolationKind::TooLong(max), text.into(), what));
         }
         if let Some(min) = min_length.filter(|min| count < *min) {
-            let what = self.says(format_args!("should be at least {min} chars long"));
+            let what = self.message(format_args!("should be at least {min} chars long"));
             return Outcome::one(self.violation(ViolationKind::Plain, text.into(), what));
         }
         if pattern.is_empty() {
@@ -413,8 +413,8 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
         }
         let what = match self.matches(text, pattern) {
             Ok(true) => return Outcome::default(),
-            Ok(false) => self.says(format_args!("should match '{pattern}'")),
-            Err(why) => self.says(format_args!(
+            Ok(false) => self.message(format_args!("should match '{pattern}'")),
+            Err(why) => self.message(format_args!(
                 "should match '{pattern}, but pattern is invalid: {why}'"
             )),
         };
@@ -437,7 +437,7 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
         if formats::matches(format, text) {
             return Outcome::default();
         }
-        let what = self.says(format_args!(
+        let what = self.message(format_args!(
             "must be of type {format}: {}",
             go::quote(text)
         ));
@@ -495,21 +495,21 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
             out.add(self.violation(
                 ViolationKind::Plain,
                 count.into(),
-                self.says(format_args!("should have at least {min} items")),
+                self.message(format_args!("should have at least {min} items")),
             ));
         }
         if let Some(max) = limits.max_items.filter(|max| count > *max) {
             out.add(self.violation(
                 ViolationKind::TooMany(max),
                 count.into(),
-                self.says(format_args!("should have at most {max} items")),
+                self.message(format_args!("should have at most {max} items")),
             ));
         }
         if limits.unique_items && has_duplicates(items) {
             out.add(self.violation(
                 ViolationKind::Plain,
                 Value::Null,
-                self.says("shouldn't contain duplicates"),
+                self.message("shouldn't contain duplicates"),
             ));
         }
         out.matches += 1;
@@ -546,14 +546,14 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
             out.add(self.violation(
                 ViolationKind::Plain,
                 count.into(),
-                self.says(format_args!("should have at least {min} properties")),
+                self.message(format_args!("should have at least {min} properties")),
             ));
         }
         if let Some(max) = schema.values.max_properties.filter(|max| count > *max) {
             out.add(self.violation(
                 ViolationKind::TooMany(max),
                 count.into(),
-                self.says(format_args!("should have at most {max} properties")),
+                self.message(format_args!("should have at most {max} properties")),
             ));
         }
         let mut names: Vec<&Key> = entries.keys().collect();

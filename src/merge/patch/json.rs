@@ -1,6 +1,6 @@
-//! JSON patch (RFC 6902), with the liberties that evanphx/json-patch v4 takes: `replace` makes what
-//! is absent, an absent `value` is null, what precedes the first slash of a path is ignored,
-//! negative indexes count from the end.
+//! JSON patch (RFC 6902) with the deviations of evanphx/json-patch v4: `replace` creates absent
+//! members, an absent `value` is null, text before the first slash of a path is ignored, negative
+//! indexes count from the end.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use super::{PatchError, sort_keys};
 use crate::codec::{MAX_ISSUES, MAX_TREE_DEPTH};
 use crate::meta::{Map, Value};
 
-/// The most operations of one patch.
+/// The maximum number of operations of one patch.
 pub const MAX_OPERATIONS: usize = 10_000;
-/// The most bytes (of JSON) that the `copy` operations of one patch may copy.
+/// The maximum number of bytes (of JSON) that the `copy` operations of one patch may copy.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
-/// The most items of lists that the operations of one patch may move to make or fill gaps, with the
-/// values that they look through. Ten thousand operations on lists of some thousands stay within
-/// it.
+/// The maximum number of items of lists that the operations of one patch may move to make or fill
+/// gaps, with the values that they look through. Ten thousand operations on lists of some thousands
+/// stay within it.
 const MAX_MOVED: usize = 50_000_000;
 
 /// The operations of a patch.
@@ -85,7 +85,7 @@ fn kind_name(value: &Value) -> &'static str {
 /// "[0].extra"`.
 pub fn unknown_fields(operations: &[Map]) -> Vec<String> {
     let known = ["op", "path", "from", "value"];
-    // No more than a decoder tells of.
+    // No more than a decoder reports.
     let unknown = operations
         .iter()
         .enumerate()
@@ -233,20 +233,15 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
     let from = || {
         text("from").ok_or_else(|| format!("{kind} operation failed to decode from: missing value"))
     };
-    let missing = |path: &str| {
-        format!("{kind} operation does not apply: doc is missing path: {path}: missing value")
-    };
     match kind {
         "add" => {
-            let (parent, key) =
-                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, path()?)?;
             let value = value.unwrap_or_default();
             bounds.place(path()?, &value)?;
             bounds.add(parent, &key, value)
         }
         "remove" => {
-            let (parent, key) =
-                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, path()?)?;
             bounds.remove(parent, &key).map(drop)
         }
         "replace" if path()?.is_empty() => match value {
@@ -258,24 +253,20 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
             None => Err("replace operation has no value".to_owned()),
         },
         "replace" => {
-            let (parent, key) =
-                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, path()?)?;
             let value = value.unwrap_or_default();
             bounds.place(path()?, &value)?;
             replace(parent, &key, value)
         }
         "move" => {
-            let (parent, key) =
-                find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, from()?)?;
             let value = bounds.remove(parent, &key)?;
             bounds.transplant(from()?, path()?, &value)?;
-            let (parent, key) =
-                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, path()?)?;
             bounds.add(parent, &key, value)
         }
         "copy" => {
-            let (parent, key) =
-                find(document, from()?).ok_or_else(|| missing(text("from").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, from()?)?;
             let value = get(parent, &key)?.cloned().unwrap_or_default();
             bounds.copied += json_size(&value);
             if bounds.copied > MAX_COPIED_BYTES {
@@ -285,8 +276,7 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
                 ));
             }
             bounds.transplant(from()?, path()?, &value)?;
-            let (parent, key) =
-                find(document, path()?).ok_or_else(|| missing(text("path").unwrap_or("")))?;
+            let (parent, key) = locate(document, kind, path()?)?;
             bounds.add(parent, &key, value)
         }
         "test" => {
@@ -294,7 +284,7 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
             let there = if path.is_empty() {
                 Some(&*document)
             } else {
-                let (parent, key) = find(document, path).ok_or_else(|| missing(path))?;
+                let (parent, key) = locate(document, kind, path)?;
                 get(parent, &key)?
             };
             let same = there.unwrap_or(&Value::Null) == value.as_ref().unwrap_or(&Value::Null);
@@ -313,6 +303,17 @@ fn json_size(value: &Value) -> usize {
     let mut text = String::new();
     crate::meta::go::json(value, &mut text);
     text.len()
+}
+
+/// Like [`find`], with the error of an operation of `kind`.
+fn locate<'d>(
+    document: &'d mut Value,
+    kind: &str,
+    path: &str,
+) -> Result<(&'d mut Value, String), String> {
+    find(document, path).ok_or_else(|| {
+        format!("{kind} operation does not apply: doc is missing path: {path}: missing value")
+    })
 }
 
 /// The map or list that holds the end of `path`, and the key in it.
@@ -487,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_apply_is_refused() {
+    fn inapplicable_operations_are_refused() {
         let document = json!({"data": {"a": "1"}, "list": [1]});
         for patch in [
             json!([{}]),
@@ -569,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn each_map_is_sorted_once() {
+    fn touched_maps_are_sorted_once() {
         let entries: Map = (0..50_000)
             .map(|number| (format!("k{number}"), json!({"b": 1, "a": 1})))
             .collect();

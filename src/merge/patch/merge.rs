@@ -1,5 +1,5 @@
-//! JSON merge patch (RFC 7396), as evanphx/json-patch v4 does it: nulls in what is new vanish at
-//! every depth, but stay in what takes the place of something that is not a map.
+//! JSON merge patch (RFC 7396) as evanphx/json-patch v4 does it: nulls in new members vanish at
+//! every depth, but stay where a map replaces a value of another type.
 
 use super::{PatchError, sort_keys};
 use crate::meta::{Map, Value};

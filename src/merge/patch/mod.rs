@@ -1,9 +1,8 @@
 //! The patches of the API other than apply: JSON patch, JSON merge patch and strategic merge patch,
 //! on trees.
 //!
-//! All take the patch parsed; [`crate::codec`] says what is wrong with its bytes. They put the keys
-//! of what they touch in the order in which Go writes them, so that an error about the result can
-//! show it.
+//! All take a parsed patch; [`crate::codec`] reports errors of its bytes. They sort the keys of the
+//! maps they touch as Go writes them, since errors show the result.
 
 pub mod json;
 pub mod merge;
@@ -17,7 +16,8 @@ pub enum PatchError {
     /// The patch is malformed: 400 with this message.
     #[error("{0}")]
     Malformed(String),
-    /// The patch does not fit the object: 422 with a message that does not say why. This is why.
+    /// The patch does not fit the object, for this reason: 422, with a message that does not
+    /// contain it.
     #[error("{0}")]
     Unfit(String),
     /// 413.

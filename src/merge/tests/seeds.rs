@@ -1,5 +1,4 @@
-//! The examples of the Server-Side Apply documentation and of its enhancement proposal, told as
-//! stories.
+//! The examples of the Server-Side Apply documentation and of its enhancement proposal as stories.
 
 use expect_test::expect;
 
@@ -181,8 +180,9 @@ fn replicas_are_handed_to_an_autoscaler() {
     "#]]);
 }
 
-/// "Clearing managedFields". The documentation says that who clears them owns what else the request
-/// changes; the server has nobody own it, since an object without managers stays without.
+/// "Clearing managedFields". The documentation says that the client that clears them owns whatever
+/// else the request changes; the server has nobody own it, since an object without managers stays
+/// without.
 #[test]
 fn managers_are_cleared() {
     let ops = [

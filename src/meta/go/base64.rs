@@ -1,5 +1,5 @@
-//! The base64 of Go's `encoding/base64`: it skips line breaks, and its errors name the byte at
-//! which it stopped.
+//! Base64 of Go's `encoding/base64`: line breaks are skipped, and errors name the offset of the
+//! first bad byte.
 
 use std::borrow::Cow;
 

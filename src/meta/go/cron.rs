@@ -1,5 +1,4 @@
-//! Schedules of cron jobs: whether one can be read, in the words of the parser that upstream uses
-//! (robfig/cron v3).
+//! Validation of cron schedules, in the words of upstream's parser (robfig/cron v3).
 
 use super::parse_duration;
 

@@ -1,5 +1,5 @@
-//! Go's peculiarities that clients see: how its standard library and the libraries of upstream
-//! parse and print. Each file imitates one of their packages, messages included.
+//! Go's peculiarities that clients see: parsing and printing as in its standard library and
+//! upstream's libraries. Each file imitates one package, messages included.
 
 pub mod base64;
 mod duration;

@@ -254,7 +254,7 @@ fn parse(text: &str) -> Result<(Quantity, bool), QuantityError> {
 
 /// Reports whether upstream parses the text the short way, in an i64.
 fn is_short(parts: &Parts, base: i32, exponent: i32) -> bool {
-    /// Digits that an i64 holds whatever they are.
+    /// The number of digits that always fit in an i64.
     const DIGITS: i32 = 18;
     let digits = (parts.whole.len().max(1) + parts.fraction.len()) as i32;
     let room = match base {
@@ -304,7 +304,7 @@ fn mantissa(whole: &str, fraction: &str) -> (i128, i32) {
     (value, dropped)
 }
 
-/// Splits the text as upstream's scanner does, which takes more than its regular expression says.
+/// Splits the text as upstream's scanner does, which accepts more than its regular expression.
 fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     let negative = text.starts_with('-');
     let rest = text

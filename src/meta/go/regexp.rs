@@ -19,8 +19,8 @@ const MAX_COST: usize = 16 << 10;
 /// The cost of a class that the parser lists character by character of Unicode: a named one, or any
 /// where case is ignored.
 const CLASS_COST: usize = 512;
-/// The most memory that a matcher may use for the states it has seen (of the `regex` crate's lazy
-/// DFA).
+/// The maximum memory that a matcher may use for the states it has seen (of the `regex` crate's
+/// lazy DFA).
 const DFA_BYTES: usize = 256 << 10;
 /// The greatest count of a repetition (Go's `regexp/syntax`).
 const MAX_REPEAT: usize = 1_000;
@@ -116,7 +116,7 @@ fn translate(pattern: &str) -> Result<(String, usize), String> {
 
 struct Translator<'a> {
     pattern: &'a str,
-    /// Behind the character at hand.
+    /// Behind the current character.
     at: usize,
     out: String,
     /// Groups that are open.
@@ -144,7 +144,7 @@ impl<'a> Translator<'a> {
         &self.pattern[self.at..]
     }
 
-    /// The rest with the character at hand, `c`.
+    /// The rest with the current character, `c`.
     fn with(&self, c: char) -> &'a str {
         &self.pattern[self.at - c.len_utf8()..]
     }

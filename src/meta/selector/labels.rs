@@ -237,8 +237,7 @@ impl LabelSelector {
                 .all(|one| one.matches(label(&one.key)))
     }
 
-    /// Like [`LabelSelector::matches`], with the labels of an object in whatever form it is at
-    /// hand.
+    /// Like [`LabelSelector::matches`], with the labels of an object in any form.
     pub fn selects(&self, object: &dyn FieldReader) -> bool {
         match &self.many {
             _ if self.nothing => false,

@@ -1,5 +1,5 @@
-//! Selectors of many requirements, put together by what they ask about: an object is looked at
-//! once, however many there are.
+//! Selectors with many requirements, grouped by label or field: one pass over an object, however
+//! many there are.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! Values out of what Rust has, and comparisons with it.
+//! Conversions of Rust types into values, and comparisons between the two.
 
 use std::borrow::Cow;
 

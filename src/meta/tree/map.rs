@@ -155,7 +155,7 @@ impl Map {
         }
     }
 
-    /// Appends an entry whose key is not there yet, and tells its place.
+    /// Appends an entry whose key is new, and returns its index.
     pub(super) fn push(&mut self, key: Key, value: Value) -> usize {
         let place = self.len();
         match self.entries_mut() {
@@ -250,7 +250,7 @@ impl Map {
         *self = Self::new();
     }
 
-    /// Keeps the entries that `keep` says yes to.
+    /// Keeps the entries for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&Key, &mut Value) -> bool) {
         match self.entries_mut() {
             Entries::Short(entries) => entries.retain_mut(|(key, value)| keep(key, value)),
@@ -305,7 +305,7 @@ impl fmt::Debug for Map {
     }
 }
 
-/// Maps are equal whatever the order of their keys.
+/// Maps are equal regardless of the order of their keys.
 impl PartialEq for Map {
     fn eq(&self, other: &Self) -> bool {
         if self

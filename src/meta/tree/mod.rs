@@ -1,6 +1,5 @@
-//! Trees of JSON: what objects are in memory. The names and ways are those of `serde_json`, whose
-//! maps hash each key that they are given and copy it: here most maps are short lists, and the
-//! names of fields are nobody's to copy.
+//! JSON trees, the form of objects in memory. The API is that of `serde_json`, whose maps hash and
+//! copy every key: here most maps are short lists, and field names are static.
 
 mod convert;
 mod entry;

@@ -1,4 +1,4 @@
-//! Trees as `serde` reads and writes them.
+//! `serde` implementations of trees.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Values of JSON.
+//! JSON values.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! The tests of flags: each flag that the table says has an effect is here, with a test that fails
-//! without it.
+//! The test of each flag that has an effect: one that fails if the flag is ignored.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,8 +18,8 @@ const HONESTY: &str = "tests/attacks/honesty.rs";
 const MANIFEST: &str = "tests/kubeadm/main.rs";
 const STARTS: &str = "the_manifest_starts_a_server_that_its_probes_find_well";
 const PEERS: &str = "tests/peers.rs";
-/// The typed value is checked here; that somebody reads it, the compiler checks (fields of
-/// [`Config`] that nobody reads are dead code).
+/// The typed value is checked here; its use is checked by the compiler (fields of [`Config`] that
+/// are never read are dead code).
 const HERE: &str = "src/options/flags/coverage.rs";
 const TYPED: &str = "values_that_only_take_time_to_see_are_in_the_configuration";
 
@@ -29,9 +28,9 @@ const TYPED: &str = "values_that_only_take_time_to_see_are_in_the_configuration"
 const TESTS: &[(&str, &str, &str)] = &[
     ("advertise-address", PEERS, "servers_are_endpoints_while_they_live"),
     ("allow-privileged", HONESTY, "privileged_containers_need_the_flag"),
-    ("anonymous-auth", WIRE, "who_comes_in_and_who_may"),
+    ("anonymous-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("api-audiences", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
-    ("authorization-mode", WIRE, "who_comes_in_and_who_may"),
+    ("authorization-mode", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("bind-address", WIRE, "a_port_is_shared_if_the_flag_says_so"),
     ("cert-dir", WIRE, "a_port_is_shared_if_the_flag_says_so"),
     ("client-ca-file", MANIFEST, STARTS),
@@ -41,7 +40,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("disable-admission-plugins", WIRE, "new_pods_are_as_the_flags_say"),
     ("disable-http2-serving", WIRE, "tls_is_as_the_flags_say"),
     ("enable-admission-plugins", HONESTY, "a_plugin_that_is_asked_for_runs"),
-    ("enable-bootstrap-token-auth", WIRE, "who_comes_in_and_who_may"),
+    ("enable-bootstrap-token-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("encoded-object-cache-bytes", HERE, TYPED),
     ("endpoint-reconciler-type", PEERS, "servers_are_endpoints_while_they_live"),
     ("etcd-cafile", MANIFEST, STARTS),
@@ -61,7 +60,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("http2-max-streams-per-connection", WIRE, "tls_is_as_the_flags_say"),
     ("kubernetes-service-node-port", WIRE, "services_are_where_the_flags_say"),
     ("lease-reuse-duration-seconds", HERE, TYPED),
-    ("logging-format", WIRE, "what_is_logged_and_how_is_as_the_flags_say"),
+    ("logging-format", WIRE, "logging_flags_are_obeyed"),
     ("max-mutating-requests-inflight", OVERLOAD, "writes_beyond_the_limit_are_turned_away"),
     ("max-requests-inflight", OVERLOAD, "reads_beyond_the_limit_are_turned_away"),
     ("min-request-timeout", WIRE, "events_and_history_end_when_the_flags_say"),
@@ -73,7 +72,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("requestheader-group-headers", MANIFEST, STARTS),
     ("requestheader-uid-headers", IDENTITY, "a_front_proxy_speaks_in_the_headers_of_the_flags"),
     ("requestheader-username-headers", MANIFEST, STARTS),
-    ("runtime-config", HONESTY, "what_the_runtime_config_switches_off_is_nowhere"),
+    ("runtime-config", HONESTY, "disabled_versions_are_absent_everywhere"),
     ("secure-port", WIRE, "a_port_is_shared_if_the_flag_says_so"),
     ("service-account-extend-token-expiration", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
     ("service-account-issuer", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
@@ -93,12 +92,12 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("tls-min-version", WIRE, "tls_is_as_the_flags_say"),
     ("tls-private-key-file", MANIFEST, STARTS),
     ("tls-sni-cert-key", WIRE, "tls_is_as_the_flags_say"),
-    ("token-auth-file", WIRE, "who_comes_in_and_who_may"),
-    ("v", WIRE, "what_is_logged_and_how_is_as_the_flags_say"),
+    ("token-auth-file", WIRE, "authentication_and_authorization_flags_are_obeyed"),
+    ("v", WIRE, "logging_flags_are_obeyed"),
     ("version", "src/options/flags/mod.rs", "help_and_version_win_over_the_rest"),
     ("watch-cache", WIRE, "events_and_history_end_when_the_flags_say"),
     ("watch-cache-sizes", WIRE, "resources_without_a_watch_cache_are_read_from_etcd"),
-    ("worker-threads", WIRE, "only_the_flag_says_how_many_threads_there_are"),
+    ("worker-threads", WIRE, "worker_threads_follow_the_flag_only"),
 ];
 
 fn read(file: &str) -> String {
@@ -149,7 +148,7 @@ fn every_flag_with_an_effect_has_a_test_that_sees_it() {
 }
 
 #[test]
-fn what_has_no_effect_or_is_refused_says_why() {
+fn ignored_and_refused_flags_give_a_reason() {
     for flag in all() {
         assert!(!flag.text.is_empty(), "{}", flag.name);
     }

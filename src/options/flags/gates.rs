@@ -1,5 +1,5 @@
-//! Feature gates: the names that v1.36 knows, their stages and defaults, and what a command line
-//! makes of them.
+//! Feature gates: the names that v1.36 knows, their stages and defaults, and the values that a
+//! command line sets.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ enum Stage {
 enum Effect {
     /// Asks for it.
     Consulted,
-    /// Behaves as with the default, whatever is said; anything else is refused.
+    /// Always behaves as with the default; other values are refused.
     Fixed,
     /// No effect that a client could tell: the gate is another component's (the kubelet's, a
     /// controller's, the scheduler's, a Go client's), is about the internals of kube-apiserver, or
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_wins_over_its_stage_and_that_over_the_default() {
+    fn explicit_gate_wins_over_its_stage_and_that_over_the_default() {
         let gates = FeatureGates::parse(["AllBeta=false,kube:WatchList=true", "AllAlpha=true"])
             .expect("known gates");
         assert!(gates.enabled("WatchList"));
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_for_cannot_be_changed() {
+    fn fixed_gates_keep_their_defaults() {
         let check = |value: &str| {
             FeatureGates::parse([value])
                 .expect(value)
@@ -484,8 +484,8 @@ mod tests {
         }
     }
 
-    /// The table says of no gate that it is asked for where it is not, and the program asks for
-    /// none that the table does not know.
+    /// The table marks no gate as consulted that is not, and the program consults none that the
+    /// table does not know.
     #[test]
     fn the_gates_that_are_consulted_are_those_of_the_table() {
         let mut asked = std::collections::BTreeSet::new();

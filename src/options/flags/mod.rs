@@ -1,4 +1,5 @@
-//! The command line: the flags of kube-apiserver, parsed as Go's pflag does.
+//! The command line: the flags of kube-apiserver, parsed as Go's pflag does, with its messages,
+//! which no crate reproduces.
 
 #[cfg(test)]
 mod coverage;

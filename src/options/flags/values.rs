@@ -1,4 +1,4 @@
-//! The texts that flags take, as Go reads them: booleans, durations, comma-separated lists.
+//! Parsing of flag values as in Go: booleans, durations, comma-separated lists.
 
 use std::time::Duration;
 

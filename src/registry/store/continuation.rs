@@ -11,6 +11,11 @@ use crate::meta::{Status, Value};
 use crate::storage::Revision;
 
 const VERSION: &str = "meta.k8s.io/v1";
+/// The message of [`expired`].
+const INCONSISTENT_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. \
+You can start a new list without the continue parameter, or use the continue token in this response to retrieve the \
+remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were \
+created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 #[derive(Default, Serialize)]
 struct Token {
@@ -32,6 +37,19 @@ pub struct Next {
     /// The number of objects from the key on at the revision, if known: paging through many objects
     /// should not count the rest again for each page.
     pub items_from_key: Option<i64>,
+}
+
+/// Returns the 410 for a token whose revision is compacted, with a token that continues from `key`
+/// at the present.
+pub fn expired(key: &str, prefix: &str) -> Status {
+    let mut status = Status::expired(INCONSISTENT_CONTINUE);
+    let next = Next {
+        key: key.to_owned(),
+        revision: -1,
+        items_from_key: None,
+    };
+    status.continue_token = encode(&next, prefix);
+    status
 }
 
 /// The token for a page whose key begins with `prefix`.

@@ -18,12 +18,6 @@ use super::{Selection, Store, continuation, index, storage_status, too_large_res
 
 /// The keys read at once while a selector looks for matches.
 const SCAN_CHUNK: usize = 1000;
-/// The message for a client whose next page is compacted away. It may go on at the present with a
-/// new token.
-const INCONSISTENT_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. \
-You can start a new list without the continue parameter, or use the continue token in this response to retrieve the \
-remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were \
-created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 /// A page of a list.
 #[derive(Debug, Default)]
@@ -251,14 +245,7 @@ impl ListOperation<'_> {
             .await
             .map_err(|error| match error {
                 StorageError::Compacted { .. } if start.continued => {
-                    let mut status = Status::expired(INCONSISTENT_CONTINUE);
-                    let next = Next {
-                        key: start.key.clone(),
-                        revision: -1,
-                        items_from_key: None,
-                    };
-                    status.continue_token = continuation::encode(&next, &request.prefix);
-                    status
+                    continuation::expired(&start.key, &request.prefix)
                 }
                 StorageError::FutureRevision { current, asked } => too_large_resource_version(
                     start.version.unwrap_or(asked.unsigned_abs()),

@@ -1,5 +1,4 @@
-//! The audit ID: a name for the request, by which it is found in logs (apiserver
-//! `endpoints/filters/audit_init.go`).
+//! The audit ID, by which a request is found in logs (apiserver `endpoints/filters/audit_init.go`).
 
 use http::{HeaderName, HeaderValue, Response};
 
@@ -7,10 +6,10 @@ use super::{Filter, FilterContext, Next};
 use crate::base::random;
 use crate::endpoints::body::Body;
 
-/// The header that has it, of requests and of answers.
+/// The header of the audit ID, in requests and responses.
 pub const HEADER: HeaderName = HeaderName::from_static("audit-id");
 
-/// Names the request as its client does, else at random.
+/// Sets the audit ID of the request: the client's, or a random one.
 pub struct AuditId;
 
 impl Filter for AuditId {

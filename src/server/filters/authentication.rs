@@ -8,8 +8,8 @@ use crate::auth::authn::{Authenticator, Credentials};
 use crate::endpoints::body::Body;
 use crate::meta::Status;
 
-/// Settles the user of the request. Who stays unknown keeps no HTTP/2 connection, and a user whose
-/// connections are too many no further one.
+/// Authenticates the user of the request. HTTP/2 connections of unauthenticated clients, and those
+/// beyond the limit of a user, are closed.
 pub struct Authentication;
 
 impl Filter for Authentication {

@@ -6,7 +6,7 @@ use super::{Filter, FilterContext, Next};
 use crate::auth::authz;
 use crate::endpoints::body::Body;
 
-/// Answers 403 for what no authorizer allows.
+/// Answers 403 unless an authorizer allows the request.
 pub struct Authorization;
 
 impl Filter for Authorization {

@@ -5,7 +5,7 @@ use http::Response;
 use super::{Filter, FilterContext, Next};
 use crate::endpoints::body::Body;
 
-/// The HTTP/2 clients that are told to open another connection.
+/// The HTTP/2 clients that are asked to open a new connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Goaway {
     /// The probability that a request has its client told so.
@@ -15,7 +15,7 @@ pub struct Goaway {
     pub unauthenticated: bool,
 }
 
-/// Closes the connection of a request gracefully, by chance.
+/// Closes the connection of a request gracefully with some probability.
 pub struct ProbabilisticGoaway;
 
 impl Filter for ProbabilisticGoaway {

@@ -7,7 +7,7 @@ use crate::auth::impersonation;
 use crate::endpoints::body::Body;
 use crate::meta::status::Result;
 
-/// Goes on as the user that the request asks for, if its own user may be that.
+/// Replaces the user of the request by the one it asks to act as, if its own user may.
 pub struct Impersonate;
 
 impl Filter for Impersonate {

@@ -12,8 +12,8 @@ use crate::telemetry::requests;
 /// The prefix of the media types of server-side apply.
 const APPLY_MEDIA_PREFIX: &str = "application/apply-patch+";
 
-/// The labels of a request. What is not served is counted without its names, which are the
-/// client's.
+/// The labels of a request. Requests for what is not served are counted without the names that the
+/// client chose.
 #[derive(Debug)]
 pub struct RequestLabels {
     verb: &'static str,
@@ -80,7 +80,7 @@ impl RequestLabels {
     }
 }
 
-/// The verb that a request is counted as: server-side apply is one of its own.
+/// The verb that a request is counted as, with server-side apply as its own verb.
 pub fn verb(request: &Request) -> &'static str {
     let media = request.headers.get(CONTENT_TYPE);
     let applies =

@@ -1,9 +1,9 @@
 //! The limit of requests that are answered at the same time (apiserver
 //! `server/filters/maxinflight.go`).
 //!
-//! There is no priority and fairness: its flag changes nothing, both kinds of requests have the
-//! limit that their flag says. As with upstream's mandatory and suggested flow schemas, health
-//! checks do not count among them, and `system:masters` is exempt.
+//! There is no priority and fairness: its flag has no effect, and the two kinds of requests are
+//! limited by their flags. As with upstream's mandatory and suggested flow schemas, health checks
+//! do not count among them, and `system:masters` is exempt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,14 +18,14 @@ use crate::endpoints::request_info::RequestInfo;
 use crate::options::config::Requests;
 use crate::telemetry::requests;
 
-/// The verbs that change nothing; whatever is not one of them counts as mutating.
+/// The read-only verbs; all others count as mutating.
 const READS: [&str; 3] = ["get", "list", "watch"];
 /// Paths whose requests the flags do not limit (the flow schema `probes`).
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/livez"];
-/// The number of of those are answered at once: they wait when the store does, and anybody may make
+/// The limit of such requests in flight: they wait when the store does, and any client may send
 /// them.
 const MAX_PROBES: usize = 1000;
-/// The time after which a client that was turned away is to try again, in seconds.
+/// The value of Retry-After for refused requests, in seconds.
 const RETRY_SECONDS: &str = "1";
 
 /// Answers 429 for requests beyond the limit of their kind.
@@ -38,7 +38,7 @@ impl Filter for MaxInFlight {
             match ctx.chain.in_flight.admit(&request.info, &request.user) {
                 Ok(Some(permit)) => ctx.guard.hold(permit),
                 Ok(None) => {}
-                Err(TooMany) => {
+                Err(OverLimit) => {
                     requests::terminated(&ctx.labels().as_metrics(), 429);
                     return too_many_requests();
                 }
@@ -48,22 +48,22 @@ impl Filter for MaxInFlight {
     }
 }
 
-/// There is no place for a request.
+/// The limit of requests in flight is reached.
 #[derive(Clone, Copy, Debug)]
-pub struct TooMany;
+pub struct OverLimit;
 
-/// One kind of requests.
+/// The requests of one kind with their limit.
 #[derive(Debug)]
-struct Lane {
+struct RequestLimit {
     /// 0 for no limit.
     limit: usize,
     taken: AtomicUsize,
     mutating: bool,
 }
 
-/// A place among the requests in flight, given back when dropped.
+/// A slot among the requests in flight, released on drop.
 #[derive(Debug)]
-pub struct Permit(Arc<Lane>);
+pub struct Permit(Arc<RequestLimit>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
@@ -75,15 +75,15 @@ impl Drop for Permit {
 /// The requests in flight.
 #[derive(Debug)]
 pub struct InFlight {
-    reads: Arc<Lane>,
-    writes: Arc<Lane>,
-    probes: Arc<Lane>,
+    reads: Arc<RequestLimit>,
+    writes: Arc<RequestLimit>,
+    probes: Arc<RequestLimit>,
 }
 
 impl InFlight {
     pub fn new(config: &Requests) -> Self {
         let lane = |limit, mutating| {
-            Arc::new(Lane {
+            Arc::new(RequestLimit {
                 limit,
                 taken: AtomicUsize::new(0),
                 mutating,
@@ -101,7 +101,7 @@ impl InFlight {
     ///
     /// # Errors
     /// There is no place left.
-    pub fn admit(&self, info: &RequestInfo, user: &User) -> Result<Option<Permit>, TooMany> {
+    pub fn admit(&self, info: &RequestInfo, user: &User) -> Result<Option<Permit>, OverLimit> {
         let lane = match READS.contains(&info.verb.as_str()) {
             true if is_probe(info) => &self.probes,
             true => &self.reads,
@@ -116,7 +116,7 @@ impl InFlight {
         if user.is_in(MASTERS) {
             return Ok(None);
         }
-        Err(TooMany)
+        Err(OverLimit)
     }
 }
 
@@ -133,7 +133,7 @@ fn is_path_end(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with('/')
 }
 
-/// The 429 of a request that is turned away before it is looked at.
+/// The 429 for a request that is refused before it is read.
 pub fn too_many_requests() -> Response<Body> {
     let mut response = Response::new(body::full("Too many requests, please try again later.\n"));
     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn in_flight_limit_of_zero_is_no_limit() {
+    fn in_flight_limit_of_zero_is_unlimited() {
         let (all, user) = (in_flight(0, 0), User::default());
         let read = info(Method::GET, "/version");
         let held: Vec<_> = (0..1000).map(|_| all.admit(&read, &user)).collect();

@@ -44,7 +44,7 @@ pub use labels::RequestLabels;
 pub use max_in_flight::{InFlight, Permit};
 pub use request_log::RequestLog;
 
-/// The type of a list of filters in front of what answers.
+/// The type of a list of filters in front of the router.
 macro_rules! Chain {
     ($last:ty $(,)?) => { $last };
     ($filter:ty, $($rest:ty),+ $(,)?) => { Layer<$filter, Chain![$($rest),+]> };
@@ -79,7 +79,7 @@ pub trait Next {
     fn handle(ctx: &mut FilterContext<'_>) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// A filter in front of what is behind it. The list is a type: no filter costs an allocation.
+/// A filter with the rest of the chain. The list is a type: no filter costs an allocation.
 pub struct Layer<F, N>(PhantomData<(F, N)>);
 
 impl<F: Filter, N: Next> Next for Layer<F, N> {
@@ -88,7 +88,7 @@ impl<F: Filter, N: Next> Next for Layer<F, N> {
     }
 }
 
-/// Everything behind the listener: what the filters and the router work with.
+/// Everything behind the listener: the state that filters and router share.
 pub struct HandlerChain {
     pub authenticator: Arc<authn::Chain>,
     pub impersonation: Impersonation,

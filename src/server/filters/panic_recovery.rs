@@ -8,7 +8,7 @@ use crate::endpoints::respond;
 use crate::telemetry::panics::{self, Panic};
 use crate::telemetry::requests;
 
-/// The longest that a user's name is logged, in bytes.
+/// The maximum length of a logged user name, in bytes.
 const MAX_LOGGED_NAME: usize = 256;
 
 /// Logs and counts a panic, and answers 500.

@@ -1,4 +1,4 @@
-//! The line that is logged of each request at `-v=3` and above (apiserver `server/httplog`).
+//! The log line of each request at `-v=3` and above (apiserver `server/httplog`).
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -35,9 +35,9 @@ const LOGGED_PARAMETERS: [&str; 21] = [
     "timeoutSeconds",
     "watch",
 ];
-/// The longest that a text of the client is logged, in bytes.
+/// The maximum length of a logged text of the client, in bytes.
 const MAX_TEXT: usize = 2048;
-/// The longest that an audit ID is logged (apiserver `audit/context.go`).
+/// The maximum length of a logged audit ID (apiserver `audit/context.go`).
 const MAX_AUDIT_ID: usize = 64;
 
 /// Prepares the line of each request, if there is to be one.

@@ -50,7 +50,7 @@ impl Filter for Timeout {
     }
 }
 
-/// Waits for the deadline; for ever where it holds until the request is routed, and it is.
+/// Waits for the deadline; forever once a request whose deadline ends with routing is routed.
 async fn expired(deadline: Instant, until_routed: Option<Arc<RequestGuard>>) {
     sleep_until(deadline).await;
     if until_routed.is_some_and(|guard| guard.is_routed()) {

@@ -1,5 +1,5 @@
-//! The embedded store on a disk that is full or fails: nothing acknowledged is lost, reads go on,
-//! and so do writes once they can.
+//! Tests of the embedded store on a disk that is full or fails: nothing acknowledged is lost, reads
+//! continue, and writes resume once they can.
 
 use std::fs::File;
 use std::io;
@@ -139,13 +139,14 @@ impl Fixture {
         }
     }
 
-    /// Checks that a watch tells of exactly what the store has, also when it is opened another
+    /// Checks that a watch delivers exactly what the store has, also when it is opened another
     /// time: `acknowledged` keys and others.
     async fn check(self, mut watch: WatchStream, acknowledged: &[(String, Revision)]) {
         let page = self.store.list(ListRequest::default()).await.unwrap();
-        let told = told(&mut watch, page.items.len()).await;
+        let received_events = received_events(&mut watch, page.items.len()).await;
         assert_eq!(
-            told.iter()
+            received_events
+                .iter()
                 .map(|(_, revision)| *revision)
                 .collect::<Vec<_>>(),
             (2..=page.revision).collect::<Vec<_>>(),
@@ -157,7 +158,7 @@ impl Fixture {
             .map(|stored| (stored.key, stored.mod_revision))
             .collect();
         stands.sort_by_key(|(_, revision)| *revision);
-        assert_eq!(told, stands);
+        assert_eq!(received_events, stands);
         for written in acknowledged {
             assert!(
                 stands.contains(written),
@@ -180,19 +181,19 @@ impl Fixture {
 }
 
 /// The keys and revisions of the next events.
-async fn told(watch: &mut WatchStream, count: usize) -> Vec<(String, Revision)> {
-    let mut told = Vec::new();
-    while told.len() < count {
+async fn received_events(watch: &mut WatchStream, count: usize) -> Vec<(String, Revision)> {
+    let mut received_events = Vec::new();
+    while received_events.len() < count {
         let event = tokio::time::timeout(RECOVERY, watch.next())
             .await
             .expect("in time")
             .expect("it goes on")
             .expect("no error");
         if let WatchEvent::Put { current, .. } = event {
-            told.push((current.key, current.mod_revision));
+            received_events.push((current.key, current.mod_revision));
         }
     }
-    told
+    received_events
 }
 
 #[tokio::test]
@@ -266,7 +267,7 @@ async fn an_error_at_any_moment_loses_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test]
-async fn while_the_file_cannot_be_opened_reads_say_so_and_then_go_on() {
+async fn reads_fail_while_the_file_cannot_be_opened_and_then_recover() {
     let fixture = Fixture::new();
     let first = fixture.insist("/first").await;
     let mut late = fixture.store.watch("/", 1).await.unwrap();
@@ -291,7 +292,7 @@ async fn while_the_file_cannot_be_opened_reads_say_so_and_then_go_on() {
     fixture.disk.lock().gone = false;
     let second = fixture.insist("/second").await;
     assert_eq!(
-        told(&mut late, 2).await,
+        received_events(&mut late, 2).await,
         [("/first".to_owned(), first), ("/second".to_owned(), second)]
     );
 }

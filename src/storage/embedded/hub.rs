@@ -34,7 +34,7 @@ struct State {
 
 struct Watcher {
     prefix: String,
-    /// Nothing at or before this is told.
+    /// Events at or before this revision are not delivered.
     after: Revision,
     /// The first revision that may concern it and has not been taken; `None` when it knows
     /// everything up to the head.
@@ -46,10 +46,10 @@ struct Watcher {
 
 /// The next step of a watcher.
 #[derive(Debug)]
-pub enum Take {
+pub enum WatchStep {
     /// Tell these (there may be none), then ask again.
     Events(Vec<Arc<WatchEvent>>),
-    /// Tell that everything up to here is told.
+    /// Report progress: everything up to this revision has been delivered.
     Progress(Revision),
     /// Read on from here in the table.
     Replay(Revision),
@@ -124,7 +124,7 @@ impl Hub {
         }
     }
 
-    /// Makes every watcher tell how far it has come.
+    /// Makes every watcher report its progress.
     pub fn ask_progress(&self) {
         for watcher in self.0.lock().watchers.values_mut() {
             watcher.progress = true;
@@ -143,7 +143,7 @@ impl Hub {
     ///
     /// # Errors
     /// The end of the watch: compacted history, or a failure of the store.
-    pub fn take(&self, id: u64, compacted: Revision) -> Result<Take, StorageError> {
+    pub fn next_step(&self, id: u64, compacted: Revision) -> Result<WatchStep, StorageError> {
         let mut state = self.0.lock();
         let State {
             ring,
@@ -156,14 +156,14 @@ impl Hub {
             return Err(why.clone());
         }
         let Some(watcher) = watchers.get_mut(&id) else {
-            return Ok(Take::Wait);
+            return Ok(WatchStep::Wait);
         };
         let first = *head + 1 - ring.len() as Revision;
         match watcher.pending {
             Some(from) if from <= compacted => Err(StorageError::Compacted {
                 oldest: Some(compacted),
             }),
-            Some(from) if from < first => Ok(Take::Replay(from)),
+            Some(from) if from < first => Ok(WatchStep::Replay(from)),
             Some(from) => {
                 let mut events = Vec::new();
                 watcher.pending = None;
@@ -176,13 +176,13 @@ impl Hub {
                         events.push(event.clone());
                     }
                 }
-                Ok(Take::Events(events))
+                Ok(WatchStep::Events(events))
             }
-            // One that nothing has happened for has nothing to tell, as in etcd.
+            // Without any event there is no progress to report, as in etcd.
             None if std::mem::take(&mut watcher.progress) && *head > watcher.after => {
-                Ok(Take::Progress(*head))
+                Ok(WatchStep::Progress(*head))
             }
-            None => Ok(Take::Wait),
+            None => Ok(WatchStep::Wait),
         }
     }
 

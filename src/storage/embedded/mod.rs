@@ -1,9 +1,9 @@
-//! A store in a directory of this machine: redb underneath, history, conditional writes and watches
-//! like etcd's on top.
+//! A store in a local directory: redb, with history, conditional writes and watches like etcd's on
+//! top.
 //!
 //! - [`tables`]: what is on disk, and snapshots to read from. Reads never wait for the writer.
 //! - [`writer`]: the one thread that writes, many writes per fsync.
-//! - [`hub`]: recent events and who waits for them.
+//! - [`hub`]: recent events and the watchers that wait for them.
 
 #[cfg(test)]
 mod faults;

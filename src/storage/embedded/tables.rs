@@ -60,7 +60,7 @@ pub struct Version {
     pub created: Revision,
 }
 
-/// The version of `key` that stands at revision `at`; `None` if it does not exist then.
+/// The version of `key` at revision `at`; `None` if it does not exist then.
 ///
 /// # Errors
 /// A failure to read the file.
@@ -237,7 +237,7 @@ impl Snapshot {
     }
 }
 
-/// The event that tells of a row of [`CHANGES`].
+/// The event for a row of [`CHANGES`].
 pub fn event(
     revision: Revision,
     key: &str,

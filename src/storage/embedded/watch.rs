@@ -1,4 +1,5 @@
-//! One watch as a stream: asks the hub what is next, reads the table where the hub's memory ends.
+//! One watch as a stream: events from the hub, and from the table where they have left the hub's
+//! memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use futures::StreamExt;
 use tokio::sync::Notify;
 
 use super::Shared;
-use super::hub::Take;
+use super::hub::WatchStep;
 use crate::storage::{Result, Revision, StorageError, WatchEvent, WatchStream};
 
 /// Rows of the table read in one go.
@@ -61,12 +62,12 @@ impl Cursor {
     /// Fetches more events, or waits until there are some.
     async fn advance(&mut self) -> Result<()> {
         let snapshot = self.shared.snapshot()?;
-        match self.shared.hub.take(self.id, snapshot.compacted)? {
-            Take::Events(events) => self
+        match self.shared.hub.next_step(self.id, snapshot.compacted)? {
+            WatchStep::Events(events) => self
                 .ready
                 .extend(events.into_iter().map(Arc::unwrap_or_clone)),
-            Take::Progress(revision) => self.ready.push_back(WatchEvent::Progress(revision)),
-            Take::Replay(from) => {
+            WatchStep::Progress(revision) => self.ready.push_back(WatchEvent::Progress(revision)),
+            WatchStep::Replay(from) => {
                 let (events, next) =
                     match snapshot.replay(&self.prefix, from, REPLAY_ROWS, REPLAY_BYTES) {
                         Ok(read) => read,
@@ -84,7 +85,7 @@ impl Cursor {
                 // A long history must not keep other tasks from running.
                 tokio::task::yield_now().await;
             }
-            Take::Wait => {
+            WatchStep::Wait => {
                 drop(snapshot);
                 self.wake.notified().await;
             }

@@ -1,6 +1,6 @@
-//! The one thread that writes. It takes what waits, checks conditions in order, commits all of it
-//! with one fsync, tells the watchers and only then answers. It also removes what has expired and
-//! what compaction left behind.
+//! The writer thread. It takes the queued writes, checks their conditions in order, commits them
+//! with one fsync, notifies the watchers and only then answers. It also removes expired keys and
+//! compacted versions.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -55,8 +55,8 @@ pub enum Op {
     Write(Write),
     /// Forget the history before this revision.
     Compact(Revision),
-    /// Nothing but what every turn does: delete what is due by the clock. Also shows that writing
-    /// works.
+    /// Only what every transaction does: delete what is due by the clock. Also shows that
+    /// writing works.
     Tick,
 }
 
@@ -125,7 +125,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer that goes on where `db` stands, and opens it again with `open` after a failure.
+    /// A writer that continues from the last commit of `db`, and reopens it with `open` after a
+    /// failure.
     ///
     /// # Errors
     /// A failure to read the file.
@@ -153,7 +154,7 @@ impl Writer {
         })
     }
 
-    /// Works until nobody can send commands any more.
+    /// Works until all senders are dropped.
     pub fn run(mut self) {
         while let Some(commands) = self.wait() {
             if let Some(fault) = self
@@ -193,12 +194,12 @@ impl Writer {
         self.shared.close();
     }
 
-    /// A turn on the open file. A panic is a failure like others.
+    /// A transaction on the open file. A panic is a failure like others.
     fn attempt(&mut self, commands: &[Command]) -> Result<Vec<Result<WriteOutcome>>> {
         if self.db.is_none() {
             self.recover()?;
         }
-        catch_panic_sync("storage-writer", || self.turn(commands))
+        catch_panic_sync("storage-writer", || self.commit(commands))
             .unwrap_or_else(|panic| Err(StorageError::Internal(panic)))
     }
 
@@ -236,8 +237,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The commands of the next turn; there may be none when something is due. `None` when all
-    /// senders are gone.
+    /// The commands of the next transaction; there may be none when something is due. `None` when
+    /// all senders are gone.
     fn wait(&self) -> Option<Vec<Command>> {
         let first = match self.pause() {
             None => self
@@ -284,23 +285,23 @@ impl Writer {
     }
 
     /// One transaction: an outcome for each command, or the failure of all of them.
-    fn turn(&mut self, commands: &[Command]) -> Result<Vec<Result<WriteOutcome>>> {
+    fn commit(&mut self, commands: &[Command]) -> Result<Vec<Result<WriteOutcome>>> {
         let db = self
             .db
             .as_ref()
             .ok_or_else(|| StorageError::Unavailable("the embedded store is not open".into()))?;
         let now = self.clock.now().as_microsecond();
         let txn = db.begin_write().map_err(broken)?;
-        let mut turn = Turn::open(&txn, self.at, now)?;
+        let mut transaction = Transaction::open(&txn, self.at, now)?;
         // Only a write shows that writing works again.
-        turn.changed = self.fault.is_some();
-        turn.expire()?;
-        turn.clean()?;
+        transaction.changed = self.fault.is_some();
+        transaction.expire()?;
+        transaction.clean()?;
         let outcomes = commands
             .iter()
-            .map(|command| turn.apply(&command.op))
+            .map(|command| transaction.apply(&command.op))
             .collect::<Result<_>>()?;
-        let Some((at, events)) = turn.finish()? else {
+        let Some((at, events)) = transaction.finish()? else {
             txn.abort().map_err(broken)?;
             return Ok(outcomes);
         };
@@ -315,7 +316,7 @@ impl Writer {
 }
 
 /// An open transaction with all its tables, and what it has done so far.
-struct Turn<'t> {
+struct Transaction<'t> {
     index: Table<'t, (&'static str, Revision), Revision>,
     changes: Table<'t, Revision, tables::Change>,
     expiry: Table<'t, (i64, Revision), ()>,
@@ -326,7 +327,7 @@ struct Turn<'t> {
     changed: bool,
 }
 
-impl<'t> Turn<'t> {
+impl<'t> Transaction<'t> {
     fn open(txn: &'t WriteTransaction, at: Position, now: i64) -> Result<Self> {
         Ok(Self {
             index: txn.open_table(INDEX).map_err(broken)?,
@@ -395,7 +396,7 @@ impl<'t> Turn<'t> {
         Ok(WriteOutcome::Committed(revision))
     }
 
-    /// Raises the oldest readable revision; [`Turn::clean`] does the work later.
+    /// Raises the oldest readable revision; [`Transaction::clean`] does the work later.
     fn compact(&mut self, revision: Revision) -> Result<WriteOutcome> {
         if revision > self.at.revision {
             return Err(StorageError::FutureRevision {
@@ -446,8 +447,8 @@ impl<'t> Turn<'t> {
         Ok(())
     }
 
-    /// Removes some of the versions that nobody can ask for any more: those superseded, and
-    /// deletions, up to the compacted revision.
+    /// Removes some of the versions that can no longer be read: those superseded, and deletions, up
+    /// to the compacted revision.
     fn clean(&mut self) -> Result<()> {
         if self.at.cleaned >= self.at.compacted {
             return Ok(());
@@ -479,8 +480,7 @@ impl<'t> Turn<'t> {
         Ok(())
     }
 
-    /// Writes down where the store stands now; `None` if nothing changed. The tables are closed
-    /// then.
+    /// Records the position of the store; `None` if nothing changed. The tables are closed then.
     fn finish(mut self) -> Result<Option<(Position, Vec<Arc<WatchEvent>>)>> {
         if !self.changed {
             return Ok(None);

@@ -14,7 +14,7 @@ mod code {
     pub const UNAVAILABLE: i32 = 14;
 }
 
-/// Code and message of an error that etcd answered with, or that stands for a broken connection.
+/// Code and message of an error that etcd returned, or that a broken connection is reported as.
 fn status(error: &Error) -> Option<(i32, &str)> {
     match error {
         Error::GRpcStatus(status) => Some((status.code() as i32, status.message())),
@@ -27,7 +27,7 @@ pub fn interpret(error: &Error, asked: Revision) -> StorageError {
     let Some((code, message)) = status(error) else {
         return match error {
             Error::IoError(_) | Error::TransportError(_) | Error::WatchError(_) => {
-                StorageError::Unavailable(told(error))
+                StorageError::Unavailable(message_of(error))
             }
             _ => StorageError::Internal(error.to_string()),
         };
@@ -52,9 +52,9 @@ pub fn interpret(error: &Error, asked: Revision) -> StorageError {
         code::RESOURCE_EXHAUSTED if message.contains("too many requests") => {
             StorageError::Unavailable(message.to_owned())
         }
-        code::UNAVAILABLE | code::DEADLINE_EXCEEDED => StorageError::Unavailable(told(error)),
-        // Not from etcd: the status stands for what happened to the connection.
-        _ if cause(error).is_some() => StorageError::Unavailable(told(error)),
+        code::UNAVAILABLE | code::DEADLINE_EXCEEDED => StorageError::Unavailable(message_of(error)),
+        // Not from etcd: the status reports a failure of the connection.
+        _ if cause(error).is_some() => StorageError::Unavailable(message_of(error)),
         _ => StorageError::Internal(message.to_owned()),
     }
 }
@@ -72,9 +72,9 @@ pub fn was_never_sent(error: &Error) -> bool {
         .any(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
-/// The message of an error with those of its causes: the innermost says most (which file, which
-/// address, refused or unknown).
-fn told(error: &Error) -> String {
+/// The message of an error with those of its causes: the innermost is the most specific (which
+/// file, which address, refused or unknown).
+fn message_of(error: &Error) -> String {
     let mut text =
         status(error).map_or_else(|| error.to_string(), |(_, message)| message.to_owned());
     let first = cause(error).or_else(|| std::error::Error::source(error));

@@ -17,7 +17,7 @@ const REUSE_DIVISOR: u32 = 20;
 /// Keys on one lease, at most (`--lease-max-object-count`'s default).
 const LEASE_KEYS: usize = 1000;
 
-/// Times to live that are told apart: there is that of events and that of the servers' own keys.
+/// The maximum number of distinct times to live: one for events, and one for the servers' own keys.
 /// Beyond that, all are forgotten.
 const TTLS: usize = 8;
 

@@ -147,8 +147,7 @@ pub struct Etcd3 {
     asked: tokio::sync::watch::Sender<u64>,
     /// True if etcd can be reached.
     link: Arc<FailureTracker>,
-    /// True if every member that has said so far which version it is tells the progress of watches
-    /// reliably.
+    /// True if every member whose version is known reports the progress of watches reliably.
     reliable: AtomicBool,
     request_timeout: Duration,
     health_timeout: Duration,
@@ -156,7 +155,7 @@ pub struct Etcd3 {
 
 impl Etcd3 {
     /// A client of the cluster. Connections come up when they are needed, so this fails for bad
-    /// configuration only; [`Storage::check_health`] tells whether etcd is there.
+    /// configuration only; [`Storage::check_health`] reports whether etcd is available.
     ///
     /// # Errors
     /// A bad configuration.
@@ -254,7 +253,7 @@ impl Etcd3 {
         self.note(repeat(limit, |_| true, asked, send).await)
     }
 
-    /// `change` if `key` is at `expected`, else what stands there.
+    /// Makes `change` if `key` is at `expected`, else returns its current value.
     async fn conditional(
         &self,
         key: &str,
@@ -291,7 +290,7 @@ impl Etcd3 {
             }
             let put = || TxnOp::put(key, &*value, Some(PutOptions::new().with_lease(lease)));
             match self.conditional(key, expected, put).await {
-                // etcd was restored, or somebody revoked it: a new one will do.
+                // etcd was restored, or the lease was revoked: a new one will do.
                 Err(Attempt::Failed(e)) if again && ttl.is_some() && lease_is_gone(&e) => {
                     self.leases.forget().await;
                     again = false;

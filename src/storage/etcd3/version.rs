@@ -1,13 +1,13 @@
 //! Features of etcd that depend on its version.
 
-/// The first versions of the minor ones before 3.6 that tell the progress of watches reliably
-/// (apiserver `storage/feature`, of kubernetes#123192): older ones may say that everything up to a
-/// revision has been told while some of it is on its way.
+/// The first versions of the minor ones before 3.6 that report the progress of watches reliably
+/// (apiserver `storage/feature`, of kubernetes#123192): older ones may report that everything up to
+/// a revision has been told while some of it is on its way.
 const RELIABLE_3_4: [u32; 3] = [3, 4, 31];
 const RELIABLE_3_5: [u32; 3] = [3, 5, 13];
 
-/// Reports whether an etcd of this version tells the progress of its watches reliably; one that
-/// does not say what it is does not.
+/// Reports whether an etcd of this version reports the progress of its watches reliably; one that
+/// does not report its version does not.
 pub fn has_reliable_progress(version: &str) -> bool {
     let core = version.split(['-', '+']).next().unwrap_or_default();
     let parts: Vec<u32> = core

@@ -188,7 +188,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Receives until the connection breaks, the queue is full or nobody listens.
+    /// Receives until the connection breaks, the queue is full or the watch is dropped.
     async fn run(mut self) {
         match self.receive().await {
             Ok(()) => {}
@@ -303,7 +303,7 @@ impl Receiver {
         }
         let told = response.take_header().map_or(0, |h| h.revision());
         self.attempts = 0;
-        // A watch from the future has nothing to say about now.
+        // A watch from a future revision has no progress to report.
         Ok(Some(if told < self.after {
             Vec::new()
         } else {

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use super::rules::{ADMISSION, check_conditions, check_named_rule, default_rules};
 use crate::builtin::defaulting::{fill, part};
 use crate::builtin::resource_traits::{METADATA_FIELDS, ResourceEntry, ResourceTraits};
+use crate::cel::RESERVED;
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, one_of, required_one_of, same, validate_conditions,
@@ -54,36 +55,12 @@ pub static VALIDATING_ADMISSION_POLICY_BINDING: ResourceEntry = ResourceEntry {
 };
 
 const RULES: [&str; 2] = ["resourceRules", "excludeResourceRules"];
-/// The most audit annotations of a policy.
+/// The maximum number of audit annotations of a policy.
 const ANNOTATIONS_MAX: usize = 20;
 /// The longest expression of an audit annotation, in bytes.
 const ANNOTATION_MAX: usize = 5 * 1024;
 const NOTHING_TO_CHECK: &str = "validations or auditAnnotations must contain at least one item";
 const EXCLUSIVE: &str = "name and selector are mutually exclusive";
-/// Words of CEL that name nothing.
-const RESERVED: &[&str] = &[
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 pub struct ValidatingAdmissionPolicyStrategy;
 

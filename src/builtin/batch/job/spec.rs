@@ -71,6 +71,11 @@ pub fn check_job_spec(
             }
         }
     }
+    check_policies(errors, path, spec, indexed);
+    check_template(errors, path, spec, options);
+}
+
+fn check_policies(errors: &mut ErrorList, path: &Path, spec: &Map, indexed: bool) {
     if spec.map("podFailurePolicy").is_some() {
         check_failure_policy(errors, &path.child("podFailurePolicy"), spec);
     }
@@ -104,7 +109,6 @@ pub fn check_job_spec(
             supported,
         );
     }
-    check_template(errors, path, spec, options);
 }
 
 fn check_indexed(errors: &mut ErrorList, path: &Path, spec: &Map) {

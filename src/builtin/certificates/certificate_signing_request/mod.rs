@@ -34,7 +34,8 @@ const LIFE_MIN: i64 = 600;
 const FINAL: [&str; 3] = ["Approved", "Denied", "Failed"];
 /// The conditions that only the approval subresource sets.
 const APPROVAL: [&str; 2] = ["Approved", "Denied"];
-const USAGES: &[&str] = &[
+/// Every usage that a certificate may be requested for, sorted.
+pub const USAGES: &[&str] = &[
     "any",
     "cert sign",
     "client auth",

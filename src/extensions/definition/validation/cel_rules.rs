@@ -12,7 +12,7 @@ const RULE_LIMIT: u64 = 10_000_000;
 const SCHEMA_LIMIT: u64 = 100_000_000;
 /// The bytes of the largest request, which bounds how often an unbounded value is there.
 const MAX_REQUEST_BYTES: u64 = 3 << 20;
-/// The most rules that are told of when all of them together cost too much.
+/// The maximum number of rules that are named if all together cost too much.
 const MAX_EXPENSIVE: usize = 4;
 
 /// Checks all rules of a schema that is sound otherwise.
@@ -20,7 +20,7 @@ pub fn validate(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &Path) {
     if !schema.any(&mut |one| !one.rules.is_empty()) {
         return;
     }
-    let mut walk = Walk {
+    let mut walk = SchemaWalk {
         errors,
         total: 0,
         expensive: Vec::new(),
@@ -31,7 +31,7 @@ pub fn validate(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &Path) {
         uncorrelated: None,
     };
     walk.schema(schema, path, &root);
-    let Walk {
+    let SchemaWalk {
         total, expensive, ..
     } = walk;
     if total > SCHEMA_LIMIT {
@@ -52,13 +52,14 @@ pub fn validate(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &Path) {
 #[derive(Clone)]
 struct Node {
     is_root: bool,
-    /// The most values of the node that an object may have; `None` where there is no bound.
+    /// The maximum number of values of the node that an object may have; `None` where there is no
+    /// bound.
     cardinality: Option<u64>,
     /// The outermost path below which no old value can be found.
     uncorrelated: Option<Path>,
 }
 
-struct Walk<'e> {
+struct SchemaWalk<'e> {
     errors: &'e mut ErrorList,
     total: u64,
     /// The rules that cost most, with their paths.
@@ -90,7 +91,7 @@ impl Node {
     }
 }
 
-impl Walk<'_> {
+impl SchemaWalk<'_> {
     fn schema(&mut self, schema: &JsonSchemaProps, path: &Path, node: &Node) {
         let below = node.below(schema);
         if let Some(additional) = schema.additional_schema() {

@@ -8,11 +8,11 @@ use crate::extensions::schema::prune_and_default::{self, META_FIELDS, PrunedPath
 use crate::extensions::schema::value_validation::{self, Budget};
 use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 
-/// Checks every default of a structural schema. `pruned` says that a default may have no fields
-/// that the schema does not specify.
+/// Checks every default of a structural schema. `pruned`: a default may have no fields that the
+/// schema does not specify.
 pub fn validate(path: &Path, schema: &JsonSchemaProps, pruned: bool) -> ErrorList {
     let root = schema.clone().into_resource();
-    let mut walk = Walk {
+    let mut walk = SchemaWalk {
         errors: ErrorList::new(),
         budget: Budget::default(),
         pruned,
@@ -82,14 +82,14 @@ impl<'a> SurroundingObject<'a> {
 }
 
 /// The way down a schema.
-struct Walk {
+struct SchemaWalk {
     errors: ErrorList,
     /// The steps that the validation of all defaults together may take.
     budget: Budget,
     pruned: bool,
 }
 
-impl Walk {
+impl SchemaWalk {
     fn schema(
         &mut self,
         path: &LazyPath<'_>,

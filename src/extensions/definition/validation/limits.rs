@@ -8,9 +8,9 @@ use crate::meta::go::regexp::TOO_LARGE;
 use crate::meta::{ErrorList, FieldError, Object, Path, Value};
 use crate::registry::validation::Fields;
 
-/// The most bytes that the patterns of a definition may take when they are compiled.
+/// The maximum number of bytes that the patterns of a definition may take when they are compiled.
 const MAX_COMPILED_BYTES: usize = 16 << 20;
-/// The most bytes of the patterns themselves.
+/// The maximum number of bytes of the patterns themselves.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 /// Checks the limits of a definition that is valid otherwise. An update is not refused for what the
@@ -62,7 +62,7 @@ fn patterns_fit(errors: &mut ErrorList, patterns: &BTreeSet<&str>) {
     }
 }
 
-/// The patterns of all schemas of a definition, wherever they stand in them.
+/// The patterns in all schemas of a definition.
 fn patterns_of(object: &Object) -> BTreeSet<&str> {
     let mut patterns = BTreeSet::new();
     let versions = object.array_at("/spec/versions").iter();

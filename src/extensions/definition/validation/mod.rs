@@ -23,7 +23,7 @@ use crate::meta::names;
 use crate::meta::{ErrorList, FieldError, Object, Path};
 use crate::registry::validation::{Fields, immutable_text, same};
 
-/// The most fields that objects may be selected by.
+/// The maximum number of fields that objects may be selected by.
 const MAX_SELECTABLE_FIELDS: usize = 8;
 /// The longest deprecation warning, in bytes.
 const MAX_WARNING: usize = 256;
@@ -42,14 +42,14 @@ const COLUMN_FORMATS: [&str; 9] = [
 
 /// The fields that have the same value in all versions.
 #[derive(Debug, Default)]
-pub struct Hoisted {
+pub struct SharedVersionFields {
     pub schema: bool,
     pub subresources: bool,
     pub columns: bool,
     pub selectable: bool,
 }
 
-impl Hoisted {
+impl SharedVersionFields {
     fn of(versions: &[Value]) -> Self {
         let Some(first) = versions.first() else {
             return Self::default();
@@ -207,7 +207,7 @@ fn spec(object: &Object, old: Option<&Object>, options: &Options) -> ErrorList {
     let empty = Value::Null;
     let spec = object.get("spec").unwrap_or(&empty);
     let versions = spec.list("versions");
-    let hoisted = Hoisted::of(versions);
+    let hoisted = SharedVersionFields::of(versions);
     group_and_scope(&mut errors, spec, &path);
     let schemas: Vec<Option<JsonSchemaProps>> = versions.iter().map(schema_of).collect();
     let preserve = spec.flag("preserveUnknownFields");
@@ -266,7 +266,13 @@ struct VersionFields<'a> {
 
 impl VersionFields<'_> {
     /// Checks those of the fields that are marked.
-    fn validate(&self, errors: &mut ErrorList, marked: &Hoisted, rules: &SchemaRules, path: &Path) {
+    fn validate(
+        &self,
+        errors: &mut ErrorList,
+        marked: &SharedVersionFields,
+        rules: &SchemaRules,
+        path: &Path,
+    ) {
         let version = self.version;
         if marked.schema {
             let tree = version.field("schema");
@@ -332,7 +338,7 @@ fn group_and_scope(errors: &mut ErrorList, spec: &Value, path: &Path) {
 fn required_schemas(
     errors: &mut ErrorList,
     versions: &[Value],
-    hoisted: &Hoisted,
+    hoisted: &SharedVersionFields,
     every: bool,
     path: &Path,
 ) {
@@ -390,7 +396,7 @@ fn deprecation(errors: &mut ErrorList, version: &Value, path: &Path) {
     );
 }
 
-fn version_list(errors: &mut ErrorList, spec: &Value, hoisted: &Hoisted, path: &Path) {
+fn version_list(errors: &mut ErrorList, spec: &Value, hoisted: &SharedVersionFields, path: &Path) {
     let versions = spec.list("versions");
     let place = path.child("versions");
     let shown = || go_format::versions(spec.field("versions"), hoisted);

@@ -146,7 +146,7 @@ pub fn validation(
             errors.extend(found);
         }
     }
-    let walk = Walk {
+    let walk = SchemaWalk {
         rules,
         defaults: None,
         in_meta: false,
@@ -161,7 +161,7 @@ pub fn validation(
     }
 }
 
-/// Only what is not lost when the schema of the status is taken out may stand at the root.
+/// Only fields that survive the extraction of the status schema are allowed at the root.
 fn status_root(errors: &mut ErrorList, tree: &Value, schema: &JsonSchemaProps, path: &Path) {
     for field in go_format::set_fields(tree) {
         if field == "Type" {
@@ -191,7 +191,7 @@ fn status_root(errors: &mut ErrorList, tree: &Value, schema: &JsonSchemaProps, p
 
 /// The way down a schema.
 #[derive(Clone, Copy)]
-struct Walk<'a> {
+struct SchemaWalk<'a> {
     rules: &'a SchemaRules,
     /// The reason why there may be no defaults; `None` where there may.
     defaults: Option<&'static str>,
@@ -201,7 +201,7 @@ struct Walk<'a> {
     converts: bool,
 }
 
-impl Walk<'_> {
+impl SchemaWalk<'_> {
     fn schema(
         &self,
         errors: &mut ErrorList,
@@ -547,7 +547,7 @@ fn map_key_problems(schema: &JsonSchemaProps, path: &LazyPath<'_>) -> ErrorList 
     errors
 }
 
-/// Checks the form of `x-kubernetes-validations`. `converts` says that the schema can be read as a
+/// Checks the form of `x-kubernetes-validations`. `converts`: the schema can be read as a
 /// structural one; without it that is looked at.
 fn rules(errors: &mut ErrorList, schema: &JsonSchemaProps, converts: bool, path: &LazyPath<'_>) {
     let has_newline = |text: &str| text.contains(['\n', '\r']);

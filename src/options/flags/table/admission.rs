@@ -3,41 +3,15 @@
 use super::{Flag, refused, used};
 use crate::options::flags::Kind::{Int, List, Text};
 
+#[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
-    refused(
-        List,
-        "admission-control",
-        "",
-        "it is deprecated; use --enable-admission-plugins",
-    ),
-    refused(
-        Text,
-        "admission-control-config-file",
-        "",
-        "admission plugins cannot be configured by file",
-    ),
-    used(
-        Int,
-        "default-not-ready-toleration-seconds",
-        "300",
-        "how long new pods tolerate a node that is not ready",
-    ),
-    used(
-        Int,
-        "default-unreachable-toleration-seconds",
-        "300",
-        "how long new pods tolerate a node that cannot be reached",
-    ),
-    used(
-        List,
-        "disable-admission-plugins",
-        "",
-        "default plugins to switch off",
-    ),
-    used(
-        List,
-        "enable-admission-plugins",
-        "",
-        "plugins to switch on besides the default ones",
-    ),
+    refused(List, "admission-control", "", "it is deprecated; use --enable-admission-plugins"),
+    refused(Text, "admission-control-config-file", "",
+        "admission plugins cannot be configured by file"),
+    used(Int, "default-not-ready-toleration-seconds", "300",
+        "how long new pods tolerate a node that is not ready"),
+    used(Int, "default-unreachable-toleration-seconds", "300",
+        "how long new pods tolerate a node that cannot be reached"),
+    used(List, "disable-admission-plugins", "", "default plugins to switch off"),
+    used(List, "enable-admission-plugins", "", "plugins to switch on besides the default ones"),
 ];

@@ -3,23 +3,12 @@
 use super::{Flag, used};
 use crate::options::flags::Kind::{Int, Text};
 
+#[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
-    used(
-        Text,
-        "data-dir",
-        "./keelson-data",
-        "where the embedded store is, and the certificates and keys that the server makes itself",
-    ),
-    used(
-        Int,
-        "encoded-object-cache-bytes",
-        "201326592",
-        "memory for objects of the watch cache as clients get them, encoded once for all; 0 for none",
-    ),
-    used(
-        Int,
-        "worker-threads",
-        "0",
-        "how many threads answer requests, at least 2; 0 for one on each processor",
-    ),
+    used(Text, "data-dir", "./keelson-data",
+        "where the embedded store is, and the certificates and keys that the server makes itself"),
+    used(Int, "encoded-object-cache-bytes", "201326592",
+        "memory for objects of the watch cache as clients get them, encoded once for all; 0 for none"),
+    used(Int, "worker-threads", "0",
+        "how many threads answer requests, at least 2; 0 for one on each processor"),
 ];

@@ -1,4 +1,4 @@
-//! Every flag of kube-apiserver v1.36: its type, its default and what this server does with it, one
+//! Every flag of kube-apiserver v1.36 with its type, its default and its effect on this server, one
 //! file for each section of `--help`.
 
 mod admission;

@@ -3,9 +3,7 @@
 use super::{Flag, refused};
 use crate::options::flags::Kind::Text;
 
-pub const FLAGS: &[Flag] = &[refused(
-    Text,
-    "tracing-config-file",
-    "",
-    "traces are not exported",
-)];
+#[rustfmt::skip]
+pub const FLAGS: &[Flag] = &[
+    refused(Text, "tracing-config-file", "", "traces are not exported"),
+];
