@@ -127,7 +127,7 @@ impl Subject<'_> {
         for (second, op) in ops.iter().enumerate() {
             match self.write(live.as_ref(), op, second as i64) {
                 Ok(object) => {
-                    writeln!(story, "{}", told(&object)).expect("a string takes it");
+                    writeln!(story, "{}", describe(&object)).expect("a string takes it");
                     live = Some(object);
                 }
                 Err(error) => writeln!(story, "! {error}").expect("a string takes it"),
@@ -138,7 +138,7 @@ impl Subject<'_> {
 }
 
 /// An object in one line without what never changes, then a line for each owner.
-fn told(object: &Object) -> String {
+fn describe(object: &Object) -> String {
     let mut shown = object.clone();
     for key in ["apiVersion", "kind"] {
         shown.shift_remove(key);
@@ -433,8 +433,8 @@ fn too_many_updaters_are_merged() {
             )
             .expect("patched");
     }
-    let told = told(&live);
-    let owners: Vec<&str> = told.lines().skip(1).take(2).collect();
+    let text = describe(&live);
+    let owners: Vec<&str> = text.lines().skip(1).take(2).collect();
     assert_eq!(
         owners,
         [
@@ -442,7 +442,7 @@ fn too_many_updaters_are_merged() {
             "  m03 Update 03: .data.m03"
         ]
     );
-    assert_eq!(told.lines().count(), 11);
+    assert_eq!(text.lines().count(), 11);
 }
 
 #[test]
@@ -608,7 +608,12 @@ fn topology_changes_are_reconciled() {
             &op(Apply, "b", json!({"spec": {"map": {"a": "1"}}})),
             1,
         );
-        writeln!(story, "{}", after.as_ref().map_or_else(Clone::clone, told)).expect("a string");
+        writeln!(
+            story,
+            "{}",
+            after.as_ref().map_or_else(Clone::clone, describe)
+        )
+        .expect("a string");
         let live = then
             .write(
                 Some(&live),
@@ -616,7 +621,7 @@ fn topology_changes_are_reconciled() {
                 1,
             )
             .expect("patched");
-        writeln!(story, "{}", told(&live)).expect("a string");
+        writeln!(story, "{}", describe(&live)).expect("a string");
     }
     expect![[r#"
         Apply failed with 1 conflict: conflict with "a": .spec.map
@@ -866,7 +871,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-fn told_of(subject: &Subject, ops: &[Op]) -> Object {
+fn run(subject: &Subject, ops: &[Op]) -> Object {
     let mut live = subject
         .write(None, &op(Create, "a", json!({"spec": {}})), 0)
         .expect("made");
@@ -886,21 +891,21 @@ proptest! {
         let schema = widget_schema(false);
         let subject = widget(&schema);
         let last = Op { verb: if ops[ops.len() - 1].verb == Apply { Force } else { ops[ops.len() - 1].verb }, ..ops[ops.len() - 1].clone() };
-        let once = subject.write(Some(&told_of(&subject, &ops[..ops.len() - 1])), &last, 58).expect("written");
+        let once = subject.write(Some(&run(&subject, &ops[..ops.len() - 1])), &last, 58).expect("written");
         let twice = subject.write(Some(&once), &last, 59).expect("written");
-        prop_assert_eq!(told(&once), told(&twice));
+        prop_assert_eq!(describe(&once), describe(&twice));
     }
 
     #[test]
     fn force_always_wins_and_owns(ops in history(), config in config()) {
         let schema = widget_schema(false);
         let subject = widget(&schema);
-        let live = subject.write(Some(&told_of(&subject, &ops)), &op(Force, "z", config.clone()), 59);
+        let live = subject.write(Some(&run(&subject, &ops)), &op(Force, "z", config.clone()), 59);
         let live = live.expect("forced applies do not fail");
         for (name, value) in config["spec"]["map"].as_object().expect("a map") {
             prop_assert_eq!(live.at(&format!("/spec/map/{name}")), Some(value));
         }
-        prop_assert!(told(&live).contains("  z Apply"));
+        prop_assert!(describe(&live).contains("  z Apply"));
     }
 
     #[test]
@@ -908,7 +913,7 @@ proptest! {
         let schema = widget_schema(false);
         let subject = widget(&schema);
         let applies: Vec<Op> = ops.into_iter().map(|op| Op { verb: Force, ..op }).collect();
-        let mut live = told_of(&subject, &applies);
+        let mut live = run(&subject, &applies);
         for manager in ["a", "b", "c"] {
             live = subject.write(Some(&live), &op(Force, manager, json!({"spec": {}})), 59).expect("applied");
         }

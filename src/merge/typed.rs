@@ -286,7 +286,7 @@ pub fn compare_maps<'a>(
     let Some(map) = ty.atom().map else {
         return Err(unknown_field());
     };
-    let mut below = Parts::default();
+    let mut below = ComparisonSets::default();
     compare_entries(&map, Some(old), Some(new), &mut below)?;
     Ok(below.finish())
 }
@@ -303,18 +303,18 @@ enum Change {
 /// The difference at a value and below it.
 struct Found<'a> {
     itself: [Change; 2],
-    below: Parts<'a>,
+    below: ComparisonSets<'a>,
 }
 
 /// The three sets of a [`Comparison`] in the making, at one level.
 #[derive(Default)]
-struct Parts<'a> {
+struct ComparisonSets<'a> {
     added: Vec<Node<'a>>,
     modified: Vec<Node<'a>>,
     removed: Vec<Node<'a>>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> ComparisonSets<'a> {
     fn finish(self) -> Comparison<'a> {
         Comparison {
             added: Set::from_nodes(self.added),
@@ -372,7 +372,7 @@ fn compare_below<'a>(
 ) -> Result<Found<'a>> {
     let mut found = Found {
         itself: [Change::None; 2],
-        below: Parts::default(),
+        below: ComparisonSets::default(),
     };
     let atom = ty.ok_or_else(unknown_field)?.atom();
     let (before, after) = (atom.deduce(old), atom.deduce(new));
@@ -400,7 +400,7 @@ fn compare_shape<'a>(
     shape: Shape<'a>,
     old: Option<&'a Value>,
     new: Option<&'a Value>,
-    below: &mut Parts<'a>,
+    below: &mut ComparisonSets<'a>,
 ) -> Result<Option<Change>> {
     let leaf = || Ok(Some(leaf_change(old, new)));
     match shape {
@@ -448,7 +448,7 @@ fn compare_entries<'a>(
     map: &Map<'a>,
     old: Option<&'a crate::meta::Map>,
     new: Option<&'a crate::meta::Map>,
-    below: &mut Parts<'a>,
+    below: &mut ComparisonSets<'a>,
 ) -> Result<()> {
     let mut entry = |name: &'a Key, old: Option<&'a Value>, new: Option<&'a Value>| {
         let element = PathElement::Field(name);
@@ -485,7 +485,7 @@ fn compare_items<'a>(
     list: &List<'a>,
     old: &'a [Value],
     new: &'a [Value],
-    below: &mut Parts<'a>,
+    below: &mut ComparisonSets<'a>,
 ) -> Result<()> {
     let (old, new) = (index_items(list, old)?, index_items(list, new)?);
     let mut olds = old.chunk_by(|a, b| a.0 == b.0).peekable();
@@ -511,7 +511,7 @@ fn compare_same_items<'a>(
     list: &List<'a>,
     old: &[(PathElement<'a>, &'a Value)],
     new: &[(PathElement<'a>, &'a Value)],
-    below: &mut Parts<'a>,
+    below: &mut ComparisonSets<'a>,
 ) -> Result<()> {
     let Some((element, _)) = old.first().or(new.first()) else {
         return Ok(());
@@ -529,20 +529,20 @@ fn compare_same_items<'a>(
             let same =
                 old.len() == new.len() && old.iter().zip(new).all(|(a, b)| equal_values(a.1, b.1));
             if !same {
-                Parts::mark(&mut below.modified, element);
+                ComparisonSets::mark(&mut below.modified, element);
             }
         }
         (2.., _) => {
             if !new.is_empty() {
                 compare(None, item(new))?;
             }
-            Parts::mark(&mut below.removed, element);
+            ComparisonSets::mark(&mut below.removed, element);
         }
         _ => {
             if !old.is_empty() {
                 compare(item(old), None)?;
             }
-            Parts::mark(&mut below.added, element);
+            ComparisonSets::mark(&mut below.added, element);
         }
     }
     Ok(())

@@ -103,7 +103,7 @@ fn a_map_becomes_whole_and_comes_apart() {
         {"spec":{"map":{"key1":"mine","key2":"val2"}}}
           manager-one Apply 00: .spec.map
           two Apply 01: .spec.map.key1"#]]
-    .assert_eq(&super::told(&live));
+    .assert_eq(&super::describe(&live));
     // Owned apart, then whole: each owner of an entry owns it all, and any change is a conflict.
     let live = owned(
         &apart,
@@ -138,7 +138,7 @@ fn a_map_becomes_whole_and_comes_apart() {
           manager-one Apply 00: .spec.map
           three Apply -: .spec.map
           two Apply 01: .spec.map"#]]
-    .assert_eq(&super::told(&live));
+    .assert_eq(&super::describe(&live));
 }
 
 /// "Transferring ownership": replicas go from a user to an autoscaler, with a manager of its own in

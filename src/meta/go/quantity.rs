@@ -41,7 +41,7 @@ pub struct Quantity {
 }
 
 /// The digits and suffix of a quantity's text.
-struct Parts<'a> {
+struct QuantityText<'a> {
     negative: bool,
     /// Digits before the point, without leading zeros.
     whole: &'a str,
@@ -253,7 +253,7 @@ fn parse(text: &str) -> Result<(Quantity, bool), QuantityError> {
 }
 
 /// Reports whether upstream parses the text the short way, in an i64.
-fn is_short(parts: &Parts, base: i32, exponent: i32) -> bool {
+fn is_short(parts: &QuantityText, base: i32, exponent: i32) -> bool {
     /// The number of digits that always fit in an i64.
     const DIGITS: i32 = 18;
     let digits = (parts.whole.len().max(1) + parts.fraction.len()) as i32;
@@ -268,7 +268,7 @@ fn is_short(parts: &Parts, base: i32, exponent: i32) -> bool {
 
 /// Reports whether upstream shows the text as it was written, as it does with what looks canonical
 /// at a glance.
-fn is_kept(parts: &Parts, base: i32, exponent: i32, quantity: &Quantity) -> bool {
+fn is_kept(parts: &QuantityText, base: i32, exponent: i32, quantity: &Quantity) -> bool {
     if !is_short(parts, base, exponent) {
         return false;
     }
@@ -305,7 +305,7 @@ fn mantissa(whole: &str, fraction: &str) -> (i128, i32) {
 }
 
 /// Splits the text as upstream's scanner does, which accepts more than its regular expression.
-fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
+fn split(text: &str) -> Result<QuantityText<'_>, QuantityError> {
     let negative = text.starts_with('-');
     let rest = text
         .strip_prefix(['+', '-'])
@@ -319,7 +319,7 @@ fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     let (_, tail) = take(suffix, |c| "eEinumkKMGTP".contains(c));
     let tail = tail.strip_prefix(['+', '-']).unwrap_or(tail);
     if tail.bytes().all(|byte| byte.is_ascii_digit()) {
-        Ok(Parts {
+        Ok(QuantityText {
             negative,
             whole,
             fraction,

@@ -23,13 +23,13 @@ const BATCH: usize = 128;
 #[derive(Clone, Debug, Default)]
 pub struct Items {
     batch: std::vec::IntoIter<Arc<CachedObject>>,
-    rest: Option<Box<Rest>>,
+    rest: Option<Box<UnreadItems>>,
     error: Option<Box<Status>>,
 }
 
 /// The part of the list that has not been looked at yet.
 #[derive(Clone, Debug)]
-struct Rest {
+struct UnreadItems {
     range: SnapshotRange,
     filter: Option<Arc<Filter>>,
     /// The key that is next.
@@ -81,7 +81,7 @@ impl Items {
     }
 
     fn filtered(range: SnapshotRange, filter: Option<Filter>) -> Self {
-        let rest = Rest {
+        let rest = UnreadItems {
             range,
             filter: filter.map(Arc::new),
             next: String::new(),
@@ -210,7 +210,7 @@ impl Iterator for Items {
     }
 }
 
-impl Rest {
+impl UnreadItems {
     /// Looks at a batch of objects, and returns those that are selected.
     fn look(&mut self) -> (Vec<Arc<CachedObject>>, Result<Looked>) {
         let start = std::mem::take(&mut self.next);
