@@ -65,6 +65,10 @@ FILLED = {
 }
 # Lists whose items are shown with their kind and apiVersion (apps/v1 conversion.go).
 EMBEDDED = {"k8s.io.api.apps.v1.StatefulSetSpec.volumeClaimTemplates"}
+KEEPS_EMPTY = {
+    "k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta.managedFields",
+    "k8s.io.api.autoscaling.v2.HPAScalingRules.policies",
+}
 STORED_AS_JSON = {"customresourcedefinitions", "apiservices"}
 
 SCALARS = {
@@ -349,6 +353,8 @@ class Writer:
             options.append(f"(keelson.filled) = {quote(FILLED[f'{full}.{json_name}'])}")
         if f"{full}.{json_name}" in EMBEDDED:
             options.append("(keelson.embedded) = true")
+        if f"{full}.{json_name}" in KEEPS_EMPTY:
+            options.append("(keelson.keeps_empty) = true")
         if self.go_name(go) != self.plain_name(shape, proto):
             options.append(f"(keelson.go) = {quote(self.go_name(go))}")
         name = json_name

@@ -39,6 +39,9 @@ mod resource_k8s_io;
 mod scheduling;
 mod storage_k8s_io;
 
+#[cfg(test)]
+mod collection_tests;
+
 use crate::registry::Strategy;
 use crate::registry::table::TablePrinter;
 

@@ -250,9 +250,7 @@ fn is_normal(field: &Field, value: &Value) -> bool {
     match (field.presence, value) {
         (Presence::Nullable, Value::Null) => true,
         (_, Value::Null) => false,
-        (Presence::OmitEmpty, value) => {
-            !omit_empty::is_zero(value) || field.json == "managedFields"
-        }
+        (Presence::OmitEmpty, value) => !omit_empty::is_zero(value) || field.keeps_empty,
         _ => true,
     }
 }

@@ -10,8 +10,7 @@ pub(super) fn shown(field: &Field, mut value: Value, schema: &Schema) -> Option<
     }
     match (field.presence, &value) {
         (_, Value::Null) => missing(field, schema),
-        // An empty list of managed fields is not none: it asks for them to be forgotten.
-        (_, Value::Array(_)) if field.json == "managedFields" => Some(value),
+        (_, Value::Array(_)) if field.keeps_empty => Some(value),
         (Presence::OmitEmpty, value) if is_zero(value) => missing(field, schema),
         _ => Some(value),
     }

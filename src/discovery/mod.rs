@@ -8,13 +8,15 @@ pub mod openapi;
 mod protobuf;
 pub mod version;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
 use crate::codec::yaml;
+use crate::meta::go::url::query_parameters;
 use crate::meta::status::Result;
 use crate::meta::{Status, Value, json};
 use crate::schema::ResourceDecl;
@@ -68,9 +70,15 @@ impl Documents {
                 );
             }
             if !group.name.is_empty() {
+                // The aggregator's own group is behind its own go-restful.
+                let endpoint = if group.name == "apiregistration.k8s.io" {
+                    Endpoint::Route
+                } else {
+                    Endpoint::Plain
+                };
                 by_path.insert(
                     group_path(group.name),
-                    Document::new(Endpoint::Plain, &groups::api_group(group)),
+                    Document::new(endpoint, &groups::api_group(group)),
                 );
             }
         }
@@ -100,11 +108,12 @@ impl Documents {
         Self { by_path }
     }
 
-    /// Answers a GET of `path` (with its query, undecoded); `None` where no document is meant. A
-    /// version that a known group does not have is an error of its own, as in the Go server; an
-    /// unknown group is not.
+    /// Answers a request for `path` (with its query, undecoded); `None` where no document is meant.
+    /// A version that a known group does not have is an error of its own, as in the Go server; an
+    /// unknown group is not. Documents behind go-restful are only got.
     pub fn answer(
         &self,
+        method: &Method,
         path: &str,
         query: &str,
         headers: &HeaderMap,
@@ -114,6 +123,9 @@ impl Documents {
             _ => path,
         };
         match self.by_path.get(path) {
+            Some(document) if document.endpoint.is_route() && method != Method::GET => {
+                Some(Err(Status::no_such_method()))
+            }
             Some(document) => Some(document.answer(query, headers)),
             None => self
                 .misses_version(path)
@@ -171,7 +183,7 @@ impl Document {
     fn answer(&self, query: &str, headers: &HeaderMap) -> Result<Response<Bytes>> {
         let accept = header_str(headers, header::ACCEPT);
         let Negotiated { form, aggregated } =
-            negotiate::negotiate(accept, self.endpoint, self.aggregated.is_some())?;
+            negotiate::negotiate(&accept, self.endpoint, self.aggregated.is_some())?;
         let mut response = Response::new(Bytes::new());
         let mut json = &self.json;
         if let (true, Some((body, etag))) = (aggregated, &self.aggregated) {
@@ -244,7 +256,7 @@ fn index(groups: &[Group], about: &ServerInfo) -> Value {
 fn pretty(query: &str, headers: &HeaderMap) -> bool {
     let asked = query
         .contains("pretty")
-        .then(|| form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "pretty"))
+        .then(|| query_parameters(query).find(|(key, _)| key == "pretty"))
         .flatten();
     match asked {
         Some((_, value)) if !value.is_empty() => {
@@ -264,12 +276,11 @@ fn parse(json: &Bytes) -> Result<Value> {
     serde_json::from_slice(json).map_err(Status::internal)
 }
 
-/// The header's value, empty where it is absent or not text.
-fn header_str(headers: &HeaderMap, name: header::HeaderName) -> &str {
-    headers
-        .get(name)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or("")
+/// The header's value, empty where it is absent; what is not UTF-8 in it is replaced.
+fn header_str(headers: &HeaderMap, name: header::HeaderName) -> Cow<'_, str> {
+    headers.get(name).map_or(Cow::Borrowed(""), |value| {
+        String::from_utf8_lossy(value.as_bytes())
+    })
 }
 
 fn with_newline(mut json: String) -> Bytes {

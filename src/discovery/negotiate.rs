@@ -29,6 +29,11 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
+    /// Reports whether it is behind go-restful, which knows the methods of its routes.
+    pub fn is_route(self) -> bool {
+        matches!(self, Self::Route | Self::JsonRoute)
+    }
+
     /// Reports whether there are several forms to choose from.
     pub fn negotiates(self) -> bool {
         matches!(self, Self::Route | Self::Plain)

@@ -67,7 +67,7 @@ fn headers(accept: &str) -> HeaderMap {
 
 /// The body of the answer as JSON, or the error's code and message.
 fn get(path: &str, accept: &str) -> Value {
-    match documents().answer(path, "", &headers(accept)) {
+    match documents().answer(&Method::GET, path, "", &headers(accept)) {
         None => Value::Null,
         Some(Err(status)) => json!([status.code, status.message, status.details.is_some()]),
         Some(Ok(response)) => serde_json::from_slice(response.body()).expect("JSON"),
@@ -186,7 +186,7 @@ fn documents_come_as_yaml_and_protobuf_too() {
     let documents = documents();
     let answer = |accept| {
         documents
-            .answer("/api/v1", "", &headers(accept))
+            .answer(&Method::GET, "/api/v1", "", &headers(accept))
             .expect("a document")
             .expect("an answer")
     };
@@ -238,7 +238,7 @@ fn an_unchanged_aggregated_document_is_not_sent_again() {
     let documents = documents();
     let answer = |headers: &HeaderMap| {
         documents
-            .answer("/apis", "", headers)
+            .answer(&Method::GET, "/apis", "", headers)
             .expect("a document")
             .expect("an answer")
     };
@@ -261,7 +261,7 @@ fn browsers_and_curl_get_indented_json() {
     let lines = |query: &str, agent: &'static str| {
         let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(agent))]);
         let answer = documents
-            .answer("/apis", query, &headers)
+            .answer(&Method::GET, "/apis", query, &headers)
             .expect("a document")
             .expect("an answer");
         answer.body().iter().filter(|byte| **byte == b'\n').count()

@@ -11,6 +11,7 @@ pub mod respond;
 mod websocket;
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri, header};
@@ -56,6 +57,8 @@ pub struct Api {
     /// Tasks that may outlive the connection's own: writes, and those of WebSockets. A shutdown
     /// waits for them.
     pub tasks: TaskTracker,
+    /// The most objects of a collection that are deleted at the same time.
+    pub delete_collection_workers: usize,
     /// The shortest time that a watch without a timeout of its own lasts, in seconds.
     pub min_request_timeout: u64,
     /// Issues service account tokens; `None` without a signing key.
@@ -91,13 +94,19 @@ pub struct Request {
 pub type Guard = Option<Arc<dyn Any + Send + Sync>>;
 
 impl Request {
-    /// A header as text, empty where absent. A repeated header is one, joined by commas.
-    pub fn header(&self, name: header::HeaderName) -> String {
-        let values: Vec<&str> = self
-            .headers
-            .get_all(name)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
+    /// The first value of a header, empty where absent. What is not UTF-8 in it is replaced: a
+    /// header that cannot be read is not one that is absent.
+    pub fn header(&self, name: header::HeaderName) -> Cow<'_, str> {
+        self.headers.get(name).map_or(Cow::Borrowed(""), |value| {
+            String::from_utf8_lossy(value.as_bytes())
+        })
+    }
+
+    /// All values of a header, joined by commas.
+    pub fn header_list(&self, name: header::HeaderName) -> String {
+        let values = self.headers.get_all(name).into_iter();
+        let values: Vec<_> = values
+            .map(|value| String::from_utf8_lossy(value.as_bytes()))
             .collect();
         values.join(",")
     }

@@ -1,6 +1,8 @@
 //! Negotiation of the representations that a client accepts and sends (apiserver
 //! `handlers/negotiation`).
 
+use std::collections::BTreeSet;
+
 use crate::discovery::accept;
 use crate::meta::Status;
 use crate::meta::options::Query;
@@ -224,16 +226,75 @@ fn wants_pretty(user_agent: &str, query: &Query) -> bool {
 /// # Errors
 /// 415 for a type that cannot be read.
 pub fn body_media_type(content_type: &str) -> Result<MediaType> {
-    let name = content_type
-        .split(';')
-        .next()
-        .unwrap_or("")
-        .trim()
-        .to_ascii_lowercase();
-    if name.is_empty() {
+    if content_type.is_empty() {
         return Ok(MediaType::Json);
     }
-    MediaType::from_name(&name).ok_or_else(|| unsupported(ACCEPTED))
+    let (name, parameters) = match content_type.split_once(';') {
+        Some((name, parameters)) => (name, Some(parameters)),
+        None => (content_type, None),
+    };
+    let name = name.trim().to_ascii_lowercase();
+    let is_well_formed = parameters.is_none_or(are_parameters);
+    MediaType::from_name(&name)
+        .filter(|_| is_well_formed)
+        .ok_or_else(|| unsupported(ACCEPTED))
+}
+
+/// Reports whether a text is parameters of a media type, `name=value` after `name="value"`, all of
+/// other names (Go's `mime.ParseMediaType`).
+fn are_parameters(mut text: &str) -> bool {
+    let mut names = BTreeSet::new();
+    loop {
+        text = text.trim_start();
+        if text.is_empty() {
+            return true;
+        }
+        let Some((name, value)) = text.split_once('=') else {
+            return false;
+        };
+        let name = name.trim_end();
+        if !is_token(name) || !names.insert(name.to_ascii_lowercase()) {
+            return false;
+        }
+        let Some(rest) = after_value(value.trim_start()) else {
+            return false;
+        };
+        match rest.trim_start().strip_prefix(';') {
+            Some(rest) => text = rest,
+            None => return rest.trim_start().is_empty(),
+        }
+    }
+}
+
+/// Returns what follows a parameter's value, a token or a quoted string; `None` where neither
+/// comes.
+fn after_value(text: &str) -> Option<&str> {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find(|c| !is_token_char(c)).unwrap_or(text.len());
+        return text
+            .split_at_checked(end)
+            .filter(|_| end > 0)
+            .map(|(_, rest)| rest);
+    };
+    let mut escaped = false;
+    for (at, c) in quoted.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return quoted.get(at + 1..),
+            '\r' | '\n' => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(is_token_char)
+}
+
+fn is_token_char(c: char) -> bool {
+    c.is_ascii_graphic() && !"()<>@,;:\\\"/[]?=".contains(c)
 }
 
 /// 415 with the types that would do.
@@ -326,13 +387,28 @@ mod tests {
 
     #[test]
     fn unknown_body_media_types_are_refused() {
-        assert_eq!(
-            body_media_type("application/json; charset=utf-8").map_err(|status| status.code),
-            Ok(MediaType::Json)
-        );
-        assert_eq!(
-            body_media_type("text/yaml").map_err(|status| status.code),
-            Err(415)
-        );
+        for (text, read) in [
+            ("", true),
+            ("application/json", true),
+            (" Application/JSON ; charset=utf-8 ", true),
+            ("application/json;", true),
+            ("application/json; a=\"b;\\\"c\"; d=e;", true),
+            ("application/json;;", false),
+            ("application/json; charset", false),
+            ("application/json; charset=", false),
+            ("application/json; a=\"b", false),
+            ("application/json; a=1; A=2", false),
+            ("application/json, application/json", false),
+            ("text/yaml", false),
+            (" ", false),
+            ("\u{fffd}", false),
+        ] {
+            let read = if read { Ok(MediaType::Json) } else { Err(415) };
+            assert_eq!(
+                body_media_type(text).map_err(|status| status.code),
+                read,
+                "{text:?}"
+            );
+        }
     }
 }

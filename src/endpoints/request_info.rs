@@ -139,6 +139,13 @@ impl RequestInfo {
         self.inside_namespace || !self.namespace.is_empty() && !is_namespace
     }
 
+    /// Reports whether the path ends with a deprecated verb: there is nothing to apply it to.
+    pub fn lacks_resource(&self) -> bool {
+        let is_verb = PATH_VERBS.contains(&self.resource.as_str());
+        let has_verb = self.watch_path || self.verb == "proxy";
+        self.is_resource && is_verb && !has_verb && self.segments == 1 && self.namespace.is_empty()
+    }
+
     /// The name in the URL: unlike [`RequestInfo::name`] never one from a selector.
     pub fn url_name(&self) -> &str {
         if self.selects_name { "" } else { &self.name }
@@ -221,6 +228,25 @@ mod tests {
         ];
         for (method, uri, want) in checks {
             assert_eq!(read(method, uri), want, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn paths_that_end_with_a_verb_lack_a_resource() {
+        let lacks =
+            |uri: &str| RequestInfo::new(&Method::GET, uri, &Query::default()).lacks_resource();
+        for uri in ["/api/v1/watch", "/api/v1/proxy/", "/apis/apps/v1/watch"] {
+            assert!(lacks(uri), "{uri}");
+        }
+        for uri in [
+            "/api/v1/watch/watch",
+            "/api/v1/watch/pods",
+            "/api/v1/namespaces/watch",
+            "/api/v1/namespaces/a/watch",
+            "/api/v1/pods",
+            "/watch",
+        ] {
+            assert!(!lacks(uri), "{uri}");
         }
     }
 

@@ -74,7 +74,7 @@ pub fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
 }
 
 /// A plain text.
-pub fn text(code: u16, message: &'static str) -> Response<Body> {
+pub fn text(code: u16, message: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(body::full(message));
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -38,7 +38,7 @@ const VERSION: &str = "13";
 pub fn is_requested(request: &Request) -> bool {
     let names = |header: HeaderName, value: &str| {
         request
-            .header(header)
+            .header_list(header)
             .split(',')
             .any(|one| one.trim().eq_ignore_ascii_case(value))
     };
@@ -61,7 +61,7 @@ pub fn stream(
     let (Some(upgrade), false, VERSION) = (
         upgrade,
         key.is_empty(),
-        request.header(SEC_WEBSOCKET_VERSION).as_str(),
+        &*request.header(SEC_WEBSOCKET_VERSION),
     ) else {
         return Err(Status::bad_request(
             "the request is no WebSocket handshake of version 13",
@@ -91,7 +91,7 @@ pub fn stream(
     }
     // The one protocol that is asked for is the one that is spoken: frames have the same form in
     // all.
-    let protocol = request.header(SEC_WEBSOCKET_PROTOCOL);
+    let protocol = request.header_list(SEC_WEBSOCKET_PROTOCOL);
     if let Ok(protocol) = HeaderValue::from_str(&protocol)
         && !protocol.is_empty()
         && !protocol.as_bytes().contains(&b',')

@@ -3,6 +3,7 @@
 
 use crate::meta::Value;
 use crate::meta::go;
+use crate::meta::go::url::query_parameters;
 
 use super::field::{ErrorList, FieldError, Path};
 use super::gvk::Gvk;
@@ -21,7 +22,7 @@ pub struct Query(pub Vec<(String, String)>);
 impl Query {
     pub fn parse(query: &str) -> Self {
         Self(
-            form_urlencoded::parse(query.as_bytes())
+            query_parameters(query)
                 .map(|(key, value)| (key.into_owned(), value.into_owned()))
                 .collect(),
         )

@@ -228,6 +228,17 @@ impl Status {
         status
     }
 
+    /// 405 for a method that no route of the path takes.
+    pub fn no_such_method() -> Self {
+        let mut status = Self::failure(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        );
+        status.details_mut();
+        status
+    }
+
     pub fn not_acceptable(message: impl Into<String>) -> Self {
         Self::failure(406, "NotAcceptable", message)
     }

@@ -241,6 +241,8 @@ pub struct Requests {
     pub(crate) timeout: Duration,
     /// The shortest time that a watch lasts.
     pub(crate) min_watch: Duration,
+    /// The most objects of a collection that are deleted at the same time.
+    pub(crate) delete_collection_workers: usize,
     /// The probability that a response asks an HTTP/2 client to open a new connection (GOAWAY).
     pub(crate) goaway_chance: f64,
 }
@@ -296,6 +298,11 @@ impl Config {
     /// # Errors
     /// Values that are wrong, or that contradict each other.
     pub fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
+        if let Some(name) = flags.negative_duration() {
+            return Err(FlagError::new(format!(
+                "--{name} can not be a negative value"
+            )));
+        }
         let feature_gates =
             FeatureGates::parse(flags.array("feature-gates").iter().map(String::as_str))?;
         feature_gates.check_effect()?;
@@ -548,10 +555,18 @@ impl Services {
                 ));
             }
         }
+        let node_ports = port_range(flags.text("service-node-port-range"))?;
+        let kubernetes_node_port = number(flags, "kubernetes-service-node-port")?;
+        if kubernetes_node_port > 0 && !node_ports.contains(&kubernetes_node_port) {
+            let (first, last) = (node_ports.start(), node_ports.end());
+            return Err(FlagError::new(format!(
+                "kubernetes service node port range {first}-{last} doesn't contain {kubernetes_node_port}"
+            )));
+        }
         Ok(Self {
             cluster_ip_ranges,
-            node_ports: port_range(flags.text("service-node-port-range"))?,
-            kubernetes_node_port: number(flags, "kubernetes-service-node-port")?,
+            node_ports,
+            kubernetes_node_port,
         })
     }
 }
@@ -578,6 +593,10 @@ impl Requests {
             goaway_chance,
             max_in_flight: number(flags, "max-requests-inflight")?,
             max_mutating_in_flight: number(flags, "max-mutating-requests-inflight")?,
+            // As upstream: fewer than one are one.
+            delete_collection_workers: number(flags, "delete-collection-workers")
+                .unwrap_or(1)
+                .max(1),
             timeout: flags.duration("request-timeout"),
             min_watch: Duration::from_secs(number(flags, "min-request-timeout")?),
         })

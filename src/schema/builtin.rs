@@ -287,6 +287,7 @@ impl<'a> Builder<'a> {
             go_type: options.go.clone(),
             filled: options.filled.clone(),
             embedded: options.embedded,
+            keeps_empty: options.keeps_empty,
         }
     }
 

@@ -118,6 +118,8 @@ pub(super) struct FieldOptions {
     pub filled: String,
     #[prost(bool, tag = "50014")]
     pub embedded: bool,
+    #[prost(bool, tag = "50015")]
+    pub keeps_empty: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]

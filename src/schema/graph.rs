@@ -100,6 +100,9 @@ pub struct Field {
     /// The items of the list are shown with their kind and apiVersion
     /// (StatefulSetSpec.volumeClaimTemplates).
     pub embedded: bool,
+    /// An empty list that is sent is not the same as none: managed fields are forgotten, and rules
+    /// for scaling have no policies rather than the default ones.
+    pub keeps_empty: bool,
 }
 
 impl Field {
@@ -121,6 +124,7 @@ impl Field {
             go_type: String::new(),
             filled: String::new(),
             embedded: false,
+            keeps_empty: false,
         }
     }
 }

@@ -169,6 +169,7 @@ fn filter_chain(
             compresses: config.feature_gates.enabled("APIResponseCompression"),
             draining: deps.shutdown.draining(),
             tasks: deps.shutdown.tasks(),
+            delete_collection_workers: config.requests.delete_collection_workers,
             min_request_timeout: config.requests.min_watch.as_secs(),
             tokens,
         }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Method, Response};
 
 use crate::base::blocking::run_blocking;
 use crate::discovery::openapi::{CustomKind, OpenApi};
@@ -61,14 +61,17 @@ impl DiscoveryHandler {
             .flatten()
     }
 
-    /// Answers a GET of a path; see [`Documents::answer`].
+    /// Answers a request for a path; see [`Documents::answer`].
     pub fn answer(
         &self,
+        method: &Method,
         path: &str,
         query: &str,
         headers: &HeaderMap,
     ) -> Option<Result<Response<Bytes>>> {
-        self.present().documents.answer(path, query, headers)
+        self.present()
+            .documents
+            .answer(method, path, query, headers)
     }
 
     /// Reports whether a path is of a group that only custom resources are in. Their documents

@@ -24,6 +24,7 @@ use super::connections::{Close, Connection, ConnectionState, Connections, Deregi
 use super::deadline::{DeadlineTimer, WithDeadline};
 use super::limits::{Limits, descriptors};
 use super::request_guard::RequestGuard;
+use super::request_head;
 use super::response_body::ResponseBody;
 use super::shutdown::Shutdown;
 use super::tls::HTTP_2;
@@ -345,6 +346,9 @@ async fn answer<H: Handler>(
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, h2::Error> {
     let guard = RequestGuard::new(connection.state.clone()).ok_or(h2::Reason::REFUSED_STREAM)?;
+    if let Some(response) = request_head::refusal(&request) {
+        return Ok(response.map(|body| ResponseBody::plain(body, guard)));
+    }
     Ok(handler.handle(request, &connection, guard).await)
 }
 

@@ -12,6 +12,7 @@ pub mod limits;
 pub mod listener;
 pub mod reload;
 mod request_guard;
+mod request_head;
 mod response_body;
 mod routes;
 pub mod run;

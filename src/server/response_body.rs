@@ -89,7 +89,6 @@ impl ResponseBody {
     }
 
     /// An answer for which nothing is state but a part of the connection.
-    #[cfg(test)]
     pub fn plain(body: Body, guard: Arc<RequestGuard>) -> Self {
         Self::new(body, ResponseState::new(guard))
     }

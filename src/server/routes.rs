@@ -45,8 +45,8 @@ impl PathPattern {
 }
 
 /// The routes of requests that are not for resources, tried in order: the first route that has its
-/// path and knows the document that it asks for. All take any method but discovery, which refuses
-/// to write, and reports it itself.
+/// path and knows the document that it asks for. Those behind go-restful in the Go server refuse
+/// methods other than GET; the rest take any.
 const ROUTES: [(PathPattern, Endpoint); 8] = [
     (PathPattern::One("/metrics"), Endpoint::Metrics),
     (PathPattern::Below("/healthz"), Endpoint::Health),
@@ -124,7 +124,16 @@ async fn answer(
     match endpoint {
         Endpoint::Metrics => Some(metrics_page()),
         Endpoint::Health => chain.health.answer(path, query).await.map(health::response),
-        Endpoint::OpenId => openid(chain.oidc.load().as_deref()?, path),
+        Endpoint::OpenId => {
+            let documents = chain.oidc.load();
+            let documents = documents.as_deref()?;
+            if request.method == Method::GET {
+                openid(documents, path)
+            } else {
+                let refused = Status::no_such_method();
+                Some(respond::status(&refused, request.status_output()))
+            }
+        }
         Endpoint::OpenApi => chain
             .documents
             .openapi(path, query, &request.headers)
@@ -135,13 +144,17 @@ async fn answer(
 
 fn discovery(chain: &HandlerChain, request: &Request, path: &str) -> Option<Response<Body>> {
     let query = request.uri.query().unwrap_or("");
-    let answer = chain.documents.answer(path, query, &request.headers)?;
     // Documents of groups with custom resources only are served for any method.
     let is_custom = chain.documents.is_custom(path);
-    let answer = match answer {
-        _ if !is_custom && !matches!(request.method, Method::GET | Method::HEAD) => {
-            Err(handlers::method_not_allowed())
-        }
+    let method = if is_custom {
+        &Method::GET
+    } else {
+        &request.method
+    };
+    let answer = match chain
+        .documents
+        .answer(method, path, query, &request.headers)?
+    {
         Err(Status { code: 404, .. }) if is_custom => return None,
         answer => answer,
     };

@@ -292,7 +292,8 @@ async fn open_etcd(
         ca_file: given.etcd_ca.clone(),
         cert_file,
         key_file,
-        health_timeout: given.health_timeout,
+        // Each check has its own limit.
+        health_timeout: given.health_timeout.max(given.ready_timeout),
         lease_reuse: given.lease_reuse,
         ..etcd3::Config::default()
     })

@@ -131,9 +131,10 @@ impl Health {
     /// Answers a path such as `/readyz` or `/livez/etcd`; `None` for a path that is no health
     /// check's.
     pub async fn answer(&self, path: &str, query: &str) -> Option<HealthResponse> {
-        let (endpoint, one) = match path.trim_start_matches('/').split_once('/') {
-            Some((endpoint, check)) => (endpoint, check),
-            None => (path.trim_start_matches('/'), ""),
+        let path = path.strip_prefix('/')?;
+        let (endpoint, one) = match path.split_once('/') {
+            Some((endpoint, check)) => (endpoint, Some(check)),
+            None => (path, None),
         };
         if !matches!(endpoint, "livez" | "readyz" | "healthz") {
             return None;
@@ -145,9 +146,9 @@ impl Health {
             .filter(|check| check.scope.covers(endpoint))
             .cloned()
             .collect();
-        if one.is_empty() {
+        let Some(one) = one else {
             return Some(all(endpoint, &checks, query).await);
-        }
+        };
         let check = checks.iter().find(|check| check.name == one)?;
         Some(match (check.run)().await {
             Ok(()) => HealthResponse::ok("ok".to_owned()),
@@ -158,7 +159,7 @@ impl Health {
     /// Reports whether all checks of an endpoint (`livez`, `readyz`, `healthz`) pass.
     #[cfg(test)]
     pub async fn passes(&self, endpoint: &str) -> bool {
-        self.answer(endpoint, "")
+        self.answer(&format!("/{endpoint}"), "")
             .await
             .is_some_and(|answer| answer.status == 200)
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use rcgen::SigningKey;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -263,6 +264,56 @@ async fn authentication_and_authorization_flags_are_obeyed() {
         assert_eq!(
             status("GET", "/api/v1/secrets", USER, &Value::Null).await,
             user,
+            "{flag}"
+        );
+    }
+}
+
+/// An ECDSA signature of P-256 as JWTs have it, of one in DER: two numbers of 32 bytes each.
+fn fixed(der: &[u8]) -> Vec<u8> {
+    let mut rest = &der[2..];
+    let mut out = Vec::new();
+    for _ in 0..2 {
+        let (number, after) = rest[2..].split_at(usize::from(rest[1]));
+        let digits = &number[number.iter().take_while(|byte| **byte == 0).count()..];
+        out.extend(std::iter::repeat_n(0, 32 - digits.len()));
+        out.extend(digits);
+        rest = after;
+    }
+    out
+}
+
+/// A token of a secret that there is not, signed with the key of the server.
+#[tokio::test]
+async fn tokens_of_secrets_are_looked_up_unless_the_flag_is_off() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let header = BASE64_URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256"}"#);
+    let claims = json!({
+        "iss": "kubernetes/serviceaccount",
+        "sub": "system:serviceaccount:default:robot",
+        "kubernetes.io/serviceaccount/namespace": "default",
+        "kubernetes.io/serviceaccount/secret.name": "robot-token",
+        "kubernetes.io/serviceaccount/service-account.name": "robot",
+        "kubernetes.io/serviceaccount/service-account.uid": "1",
+    });
+    let signed = format!(
+        "{header}.{}",
+        BASE64_URL_SAFE_NO_PAD.encode(claims.to_string())
+    );
+    let signature = fixed(&key.sign(signed.as_bytes()).unwrap());
+    let token = format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature));
+    for (flag, status) in [
+        ("--service-account-lookup=true", 401),
+        ("--service-account-lookup=false", 200),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("robot.key");
+        std::fs::write(&file, key.serialize_pem()).unwrap();
+        let key_file = format!("--service-account-key-file={}", file.display());
+        let server = start(folder.path(), Store::Embedded, &[&key_file, flag]).await;
+        assert_eq!(
+            ask("GET", "/api").by(&token).status(&server).await,
+            status,
             "{flag}"
         );
     }

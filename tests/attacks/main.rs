@@ -6,12 +6,14 @@
 mod bodies;
 mod connections;
 mod encodings;
+mod etcd_flags;
 mod files;
 mod flags;
 mod honesty;
 mod identity;
 mod overload;
 mod paths;
+mod protocol;
 mod rules;
 mod rotation;
 mod services;

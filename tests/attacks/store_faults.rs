@@ -391,8 +391,16 @@ async fn etcd_goes_away_and_comes_back() {
 /// clients and caches, too.
 #[tokio::test]
 async fn an_etcd_that_was_restored_is_noticed() {
+    for flags in [&[][..], &["--watch-cache=false"]] {
+        notices_a_restore(flags).await;
+    }
+}
+
+async fn notices_a_restore(flags: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    let (mut etcd, server) = on_etcd(folder.path()).await;
+    let mut etcd = tokio::task::spawn_blocking(Etcd::start).await.unwrap();
+    let store = Store::Etcd(&etcd.endpoint());
+    let server = TestServer::start_with(folder.path(), store, flags).await;
     admit_alice(&server).await;
     let (_, list) = ask("GET", "/api/v1/namespaces").answer(&server).await;
     let path = format!(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, PutOptions, Txn as Transaction, TxnOp};
+use futures::StreamExt;
 use keelson::internals::storage::{Config, Etcd3};
 use keelson::internals::storage::{Storage, StorageError, WatchEvent};
 use tokio::net::{TcpListener, TcpStream};
@@ -96,6 +97,37 @@ async fn compaction_while_away_ends_the_watch() {
         next(&mut stream).await,
         Err(StorageError::Compacted { oldest: Some(at) })
     );
+}
+
+/// A watch ends that goes on from a revision that etcd has lost, whether it was on its way when
+/// that happened or not, and whether anything had happened to its keys or not. A revision that
+/// etcd never had may still come.
+#[tokio::test]
+async fn watches_that_go_on_from_lost_revisions_end() {
+    let mut etcd = start().await;
+    let store = connect(&etcd.endpoint()).await;
+    let mut at = 1;
+    for name in ["/a", "/b", "/c"] {
+        at = done(store.create(name, bytes("1"), None).await);
+    }
+    let mut idle = store.watch("/idle/", at).await.unwrap();
+    assert!(futures::poll!(idle.next()).is_pending());
+    let restart = move || {
+        etcd.restart_empty();
+        etcd
+    };
+    let _etcd = tokio::task::spawn_blocking(restart).await.unwrap();
+    let lost = Err(StorageError::Restored { was: at });
+    assert_eq!(next(&mut idle).await, lost);
+    assert_eq!(next(&mut store.watch("/", at).await.unwrap()).await, lost);
+    let mut late = store.watch_without_previous("/", at).await.unwrap();
+    assert_eq!(next(&mut late).await, lost);
+
+    let mut future = store.watch("/", at + 1).await.unwrap();
+    assert_eq!(next(&mut future).await, lost, "it is beyond what is lost");
+    let mut now = store.watch("/", 1).await.unwrap();
+    let made = done(store.create("/a", bytes("2"), None).await);
+    assert_eq!(next(&mut now).await.map(|event| revision(&event)), Ok(made));
 }
 
 #[tokio::test]

@@ -1,13 +1,14 @@
 //! URLs (apiserver `cel/library/urls.go`).
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::extension::Extension;
 use super::super::value::{Entries, Error, Key, Result, Value};
 use super::Declaration;
 use super::operators::declare;
-use crate::meta::go::url::{self, Url};
+use crate::meta::go::url::{self, Url, query_parameters};
 
 pub const DECLARATIONS: &[Declaration] = &[
     declare!("url", parse, "string_to_url": "(string) -> kubernetes.URL"),
@@ -96,13 +97,12 @@ fn escaped_path(url: &Url) -> String {
 /// The parameters of the query, each with its values.
 fn query<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     let url = of(args.first()?)?;
-    let mut parameters: Vec<(String, Vec<Value<'a>>)> = Vec::new();
-    for (name, value) in form_urlencoded::parse(url.raw_query.as_bytes()) {
-        let value = Value::text(&*value);
-        match parameters.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, values)) => values.push(value),
-            None => parameters.push((name.into_owned(), vec![value])),
-        }
+    let mut parameters: BTreeMap<String, Vec<Value<'a>>> = BTreeMap::new();
+    for (name, value) in query_parameters(&url.raw_query) {
+        parameters
+            .entry(name.into_owned())
+            .or_default()
+            .push(Value::text(&*value));
     }
     let entries: Entries<'a> = parameters
         .into_iter()

@@ -21,6 +21,7 @@ use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use super::{JSON, accept, header_str, sha512_hex, version};
+use crate::meta::go::url::query_parameters;
 use crate::meta::{Map, Value, json};
 use crate::schema::{GroupVersionDecl, ResourceDecl, Schema};
 
@@ -173,12 +174,12 @@ impl OpenApi {
     /// Answers a GET of `path` (with its query, undecoded); `None` where the path is not below
     /// `/openapi`. Rendering takes tens of milliseconds, once for each document.
     pub fn answer(&self, path: &str, query: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
-        if path.trim_end_matches('/') == V2 {
+        if path == V2 {
             return Some(self.version2(headers));
         }
         let below = path.strip_prefix(V3)?;
-        match below.trim_matches('/') {
-            "" => {
+        match below.strip_prefix('/') {
+            None if below.is_empty() => {
                 let etag = quoted(&sha512_hex(&self.index));
                 Some(respond(
                     headers,
@@ -187,11 +188,11 @@ impl OpenApi {
                     &Body::Plain(&self.index),
                 ))
             }
-            name if below.starts_with('/') => Some(match self.v3.get_key_value(name) {
+            Some(name) => Some(match self.v3.get_key_value(name) {
                 Some((name, document)) => self.version3(name, document, query, headers),
                 None => status(StatusCode::NOT_FOUND),
             }),
-            _ => None,
+            None => None,
         }
     }
 
@@ -229,7 +230,7 @@ impl OpenApi {
         if negotiate(headers, &["application/json"]).is_none() {
             return status(StatusCode::NOT_ACCEPTABLE);
         }
-        let hash = form_urlencoded::parse(query.as_bytes())
+        let hash = query_parameters(query)
             .find(|(key, _)| key == "hash")
             .map(|(_, value)| value);
         let hash = hash.filter(|hash| !hash.is_empty());
@@ -457,7 +458,7 @@ fn negotiate(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     if accept.is_empty() {
         return Some(0);
     }
-    let clauses = accept::parse(accept);
+    let clauses = accept::parse(&accept);
     clauses.iter().find_map(|clause| {
         offered
             .iter()
@@ -470,10 +471,10 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
         part.split_once(";q=")
             .is_some_and(|(_, quality)| quality.trim().parse() == Ok(0.0))
     };
-    let parts = header_str(headers, header::ACCEPT_ENCODING)
+    let codings = header_str(headers, header::ACCEPT_ENCODING);
+    codings
         .split(',')
-        .map(str::trim);
-    parts
+        .map(str::trim)
         .filter(|part| {
             part.split(';')
                 .next()

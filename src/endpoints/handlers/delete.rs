@@ -73,6 +73,7 @@ pub async fn handle_collection(ctx: &RequestContext<'_>, body: Bytes) -> Result<
             &list,
             &options,
             &validator,
+            ctx.api.delete_collection_workers,
         )
         .await?;
     Ok(respond::response(

@@ -211,7 +211,8 @@ impl<'a> RequestContext<'a> {
         if self.routed(action) && verbs.iter().any(|verb| verb == action) {
             return Ok(());
         }
-        if info.subresource.is_empty()
+        if self.routed(action)
+            && info.subresource.is_empty()
             && action == "watch"
             && decl.verbs.iter().any(|verb| verb == "list")
         {
@@ -220,7 +221,7 @@ impl<'a> RequestContext<'a> {
                 "watch",
             ));
         }
-        Err(method_not_allowed())
+        Err(Status::no_such_method())
     }
 
     /// Reports whether the verb goes with the path and the method: collections are created in,
@@ -555,15 +556,4 @@ impl AdmissionValidator for RequestValidator<'_> {
         };
         authz::require(self.ctx.api.authorizer.as_ref(), &attributes).await
     }
-}
-
-/// Returns the 405 for a method without a route.
-pub fn method_not_allowed() -> Status {
-    let mut status = Status::failure(
-        405,
-        "MethodNotAllowed",
-        "the server does not allow this method on the requested resource",
-    );
-    status.details_mut();
-    status
 }

@@ -44,7 +44,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
             info.url_name(),
         )),
         (_, "create") => review(ctx, &body).await,
-        _ => Err(super::method_not_allowed()),
+        _ => Err(Status::no_such_method()),
     }
 }
 
@@ -73,7 +73,7 @@ async fn review(ctx: &RequestContext<'_>, body: &Bytes) -> Result<Response<Body>
         "selfsubjectreviews" => {
             authentication::self_subject_review(&object, user, ctx.api.clock.now())
         }
-        _ => return Err(super::method_not_allowed()),
+        _ => return Err(Status::no_such_method()),
     };
     ctx.answer(201, Source::Fixed(tracked(ctx, answer, &options)))
 }

@@ -40,7 +40,7 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
         (_, "get") => get::handle(ctx).await,
         (name, "update") => update::handle(ctx, subresource(name), ctx.read_body().await?).await,
         (name, "patch") => patch::handle(ctx, subresource(name)).await,
-        _ => Err(super::method_not_allowed()),
+        _ => Err(Status::no_such_method()),
     }
 }
 

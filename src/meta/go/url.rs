@@ -1,5 +1,7 @@
 //! URLs as Go's `net/url` reads them.
 
+use std::borrow::Cow;
+
 use super::quote;
 
 /// The parts of a URL.
@@ -28,6 +30,22 @@ pub struct Url {
 /// Go's text.
 pub fn parse_request_uri(text: &str) -> Result<Url, String> {
     parse(text).map_err(|why| format!("parse {}: {why}", quote(text)))
+}
+
+/// Returns the decoded parameters of a raw query in order, without the malformed ones: those with a
+/// semicolon or an invalid escape (Go's `URL.Query`).
+pub fn query_parameters(raw: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    raw.split('&')
+        .filter(|pair| !pair.contains(';') && has_valid_escapes(pair))
+        .flat_map(|pair| form_urlencoded::parse(pair.as_bytes()))
+}
+
+/// Reports whether each percent sign has two hexadecimal digits behind it.
+pub fn has_valid_escapes(text: &str) -> bool {
+    text.split('%').skip(1).all(|rest| {
+        let digits = rest.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -17,6 +17,7 @@ const HONESTY: &str = "tests/attacks/honesty.rs";
 /// Every flag of the manifest is passed, and what it means is seen.
 const MANIFEST: &str = "tests/kubeadm/main.rs";
 const STARTS: &str = "the_manifest_starts_a_server_that_its_probes_find_well";
+const ETCD: &str = "tests/attacks/etcd_flags.rs";
 const PEERS: &str = "tests/peers.rs";
 /// The typed value is checked here; its use is checked by the compiler (fields of [`Config`] that
 /// are never read are dead code).
@@ -37,19 +38,20 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("data-dir", "tests/durability.rs", "a_second_server_on_the_same_folder_is_refused"),
     ("default-not-ready-toleration-seconds", WIRE, "new_pods_are_as_the_flags_say"),
     ("default-unreachable-toleration-seconds", WIRE, "new_pods_are_as_the_flags_say"),
+    ("delete-collection-workers", HERE, TYPED),
     ("disable-admission-plugins", WIRE, "new_pods_are_as_the_flags_say"),
     ("disable-http2-serving", WIRE, "tls_is_as_the_flags_say"),
     ("enable-admission-plugins", HONESTY, "a_plugin_that_is_asked_for_runs"),
     ("enable-bootstrap-token-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
-    ("encoded-object-cache-bytes", HERE, TYPED),
+    ("encoded-object-cache-bytes", "tests/attacks/encodings.rs", "the_budget_of_encoded_objects_is_obeyed_and_shown"),
     ("endpoint-reconciler-type", PEERS, "servers_are_endpoints_while_they_live"),
     ("etcd-cafile", MANIFEST, STARTS),
     ("etcd-certfile", MANIFEST, STARTS),
     ("etcd-compaction-interval", WIRE, "events_and_history_end_when_the_flags_say"),
-    ("etcd-healthcheck-timeout", HERE, TYPED),
+    ("etcd-healthcheck-timeout", ETCD, "each_health_check_has_the_limit_of_its_flag"),
     ("etcd-keyfile", MANIFEST, STARTS),
     ("etcd-prefix", PEERS, "events_are_in_an_etcd_of_their_own"),
-    ("etcd-readycheck-timeout", HERE, TYPED),
+    ("etcd-readycheck-timeout", ETCD, "each_health_check_has_the_limit_of_its_flag"),
     ("etcd-servers", MANIFEST, STARTS),
     ("etcd-servers-overrides", PEERS, "events_are_in_an_etcd_of_their_own"),
     ("event-ttl", WIRE, "events_and_history_end_when_the_flags_say"),
@@ -59,7 +61,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("help", "src/options/flags/mod.rs", "help_and_version_win_over_the_rest"),
     ("http2-max-streams-per-connection", WIRE, "tls_is_as_the_flags_say"),
     ("kubernetes-service-node-port", WIRE, "services_are_where_the_flags_say"),
-    ("lease-reuse-duration-seconds", HERE, TYPED),
+    ("lease-reuse-duration-seconds", ETCD, "leases_are_shared_for_as_long_as_the_flag_says"),
     ("logging-format", WIRE, "logging_flags_are_obeyed"),
     ("max-mutating-requests-inflight", OVERLOAD, "writes_beyond_the_limit_are_turned_away"),
     ("max-requests-inflight", OVERLOAD, "reads_beyond_the_limit_are_turned_away"),
@@ -78,7 +80,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("service-account-issuer", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
     ("service-account-jwks-uri", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
     ("service-account-key-file", MANIFEST, STARTS),
-    ("service-account-lookup", HERE, TYPED),
+    ("service-account-lookup", WIRE, "tokens_of_secrets_are_looked_up_unless_the_flag_is_off"),
     ("service-account-max-token-expiration", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
     ("service-account-signing-key-file", MANIFEST, STARTS),
     ("service-cluster-ip-range", WIRE, "services_are_where_the_flags_say"),
@@ -164,6 +166,7 @@ fn config(args: &[&str]) -> Result<Config, FlagError> {
 #[test]
 fn values_that_only_take_time_to_see_are_in_the_configuration() {
     let given = config(&[
+        "--delete-collection-workers=7",
         "--encoded-object-cache-bytes=1048576",
         "--etcd-healthcheck-timeout=3s",
         "--etcd-readycheck-timeout=4s",
@@ -186,6 +189,7 @@ fn values_that_only_take_time_to_see_are_in_the_configuration() {
         ["X-Extra-"]
     );
     assert_eq!(given.authentication.request_header.uid_headers, ["X-Uid"]);
+    assert_eq!(given.requests.delete_collection_workers, 7);
     assert!(!given.service_accounts.lookup);
     assert_eq!(given.storage.encoding_cache_bytes, 1 << 20);
     assert_eq!(given.storage.uncached, ["pods", "deployments.apps"]);

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
+use crate::meta::go;
+
 pub use gates::FeatureGates;
 pub use values::{parse_bool, parse_duration, split_list};
 
@@ -286,7 +288,18 @@ impl Flags {
         self.text(name).parse().unwrap_or(0)
     }
 
-    /// A duration that may not be negative; a negative one is 0.
+    /// Returns a flag that is a duration below 0: none may be.
+    pub fn negative_duration(&self) -> Option<&'static str> {
+        self.given()
+            .filter(|(flag, _)| flag.kind == Kind::Duration)
+            .find(|(flag, _)| {
+                let nanos = go::parse_duration(self.text(flag.name));
+                nanos.is_ok_and(|nanos| nanos < 0)
+            })
+            .map(|(flag, _)| flag.name)
+    }
+
+    /// A duration; see [`Flags::negative_duration`].
     pub fn duration(&self, name: &str) -> Duration {
         parse_duration(self.text(name)).unwrap_or_default()
     }

@@ -1,6 +1,8 @@
 //! Delete: preconditions, graceful deletion, finalizers, and the end (apiserver `Store.Delete`,
 //! `rest.BeforeDelete`).
 
+use futures::{TryStreamExt, stream};
+
 use crate::meta::Value;
 
 use crate::meta::options::{DeleteOptions, ListOptions, Propagation};
@@ -89,7 +91,8 @@ impl Store {
         operation.run().await
     }
 
-    /// Deletes every object that the list options select and answers with them as they were.
+    /// Deletes every object that the list options select, as many at a time as there are workers,
+    /// and answers with them as they were.
     ///
     /// # Errors
     /// The first delete that fails.
@@ -99,6 +102,7 @@ impl Store {
         list: &ListOptions,
         options: &DeleteOptions,
         validator: &dyn AdmissionValidator,
+        workers: usize,
     ) -> Result<Page> {
         self.warn_of_dependents(ctx, options);
         let mut list = list.clone();
@@ -109,28 +113,32 @@ impl Store {
         let (mut all, mut items) = (Page::default(), Vec::new());
         loop {
             let page = self.list(ctx.namespace, &list).await?;
+            let begin = items.len();
             for stored in page.items {
-                let stored = stored?;
-                let object = self.codec.decode(&stored)?;
-                items.push(stored);
-                let ctx = WriteContext {
-                    namespace: object.namespace(),
-                    ..*ctx
-                };
-                let operation = DeleteOperation {
-                    store: self,
-                    ctx: &ctx,
-                    name: object.name(),
-                    options,
-                    validator,
-                    scope: Scope::Collection,
-                };
-                match operation.run().await {
-                    Ok(_) => {}
-                    Err(status) if status.code == 404 => {}
-                    Err(status) => return Err(status),
-                }
+                items.push(stored?);
             }
+            let page_items = items.get(begin..).unwrap_or_default();
+            stream::iter(page_items.iter().map(Ok))
+                .try_for_each_concurrent(workers, |stored| async move {
+                    let object = self.codec.decode(stored)?;
+                    let ctx = WriteContext {
+                        namespace: object.namespace(),
+                        ..*ctx
+                    };
+                    let operation = DeleteOperation {
+                        store: self,
+                        ctx: &ctx,
+                        name: object.name(),
+                        options,
+                        validator,
+                        scope: Scope::Collection,
+                    };
+                    match operation.run().await {
+                        Err(status) if status.code != 404 => Err(status),
+                        _ => Ok(()),
+                    }
+                })
+                .await?;
             all.revision = page.revision;
             if limited || page.continue_token.is_empty() {
                 all.items = items.into();

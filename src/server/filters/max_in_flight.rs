@@ -158,6 +158,7 @@ mod tests {
     fn in_flight(max_in_flight: usize, max_mutating_in_flight: usize) -> InFlight {
         let (timeout, min_watch) = (Duration::ZERO, Duration::ZERO);
         InFlight::new(&Requests {
+            delete_collection_workers: 1,
             max_in_flight,
             max_mutating_in_flight,
             timeout,

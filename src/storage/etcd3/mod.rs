@@ -8,7 +8,7 @@ mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -138,6 +138,20 @@ impl Clients {
     }
 }
 
+/// The latest revision that etcd is known to have had.
+#[derive(Debug, Default)]
+struct LatestRevision(AtomicI64);
+
+impl LatestRevision {
+    fn get(&self) -> Revision {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn record(&self, revision: Revision) {
+        self.0.fetch_max(revision, Ordering::AcqRel);
+    }
+}
+
 /// The store in etcd.
 pub struct Etcd3 {
     config: Config,
@@ -145,6 +159,9 @@ pub struct Etcd3 {
     leases: Leases,
     /// Counts the requests for progress; every watch follows it.
     asked: tokio::sync::watch::Sender<u64>,
+    /// Not set back where etcd is restored: whoever goes on from a later revision than etcd has
+    /// must learn that.
+    latest: Arc<LatestRevision>,
     /// True if etcd can be reached.
     link: Arc<FailureTracker>,
     /// True if every member whose version is known reports the progress of watches reliably.
@@ -164,6 +181,7 @@ impl Etcd3 {
             clients: Arc::new(ArcSwap::from_pointee(Clients::open(&config).await?)),
             leases: Leases::new(config.lease_reuse),
             asked: tokio::sync::watch::Sender::new(0),
+            latest: Arc::default(),
             link: Arc::new(FailureTracker::new(format!(
                 "reaching etcd at {}",
                 config.endpoints.join(", ")
@@ -250,7 +268,10 @@ impl Etcd3 {
             let (mut kv, key, options) = (self.kv(), key.to_vec(), options.clone());
             async move { kv.get(key, Some(options)).await }
         };
-        self.note(repeat(limit, |_| true, asked, send).await)
+        let answer = self.note(repeat(limit, |_| true, asked, send).await)?;
+        self.latest
+            .record(answer.header().map_or(0, |header| header.revision()));
+        Ok(answer)
     }
 
     /// Makes `change` if `key` is at `expected`, else returns its current value.
@@ -295,9 +316,17 @@ impl Etcd3 {
                     self.leases.forget().await;
                     again = false;
                 }
-                outcome => return outcome_of(&self.note(outcome.map_err(|e| e.interpret(0)))?),
+                outcome => return self.outcome(outcome),
             }
         }
+    }
+
+    /// The outcome of a conditional change.
+    fn outcome(&self, answer: std::result::Result<TxnResponse, Attempt>) -> Result<WriteOutcome> {
+        let answer = self.note(answer.map_err(|e| e.interpret(0)))?;
+        self.latest
+            .record(answer.header().map_or(0, |header| header.revision()));
+        outcome_of(&answer)
     }
 
     /// The future revision with the current one, if that can be had.
@@ -391,7 +420,6 @@ where
         .map_err(|e| e.interpret(asked))
 }
 
-/// The outcome of a conditional change.
 fn outcome_of(answer: &TxnResponse) -> Result<WriteOutcome> {
     if answer.succeeded() {
         return Ok(WriteOutcome::Committed(
@@ -537,7 +565,7 @@ impl Storage for Etcd3 {
         let outcome = self
             .conditional(key, expected, || TxnOp::delete(key, None))
             .await;
-        outcome_of(&self.note(outcome.map_err(|e| e.interpret(0)))?)
+        self.outcome(outcome)
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {
@@ -547,6 +575,7 @@ impl Storage for Etcd3 {
             after,
             true,
             self.asked.subscribe(),
+            self.latest.clone(),
             self.link.clone(),
         )
         .changes())
@@ -559,6 +588,7 @@ impl Storage for Etcd3 {
             after,
             false,
             self.asked.subscribe(),
+            self.latest.clone(),
             self.link.clone(),
         );
         watch.begin().await;

@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::error::interpret;
-use super::{Clients, range_end, stored_from};
+use super::{Clients, LatestRevision, range_end, stored_from};
 use crate::base::backoff::Backoff;
 use crate::base::supervise::FailureTracker;
 use crate::storage::{Result, Revision, StorageError, WatchEvent, WatchStream};
@@ -45,16 +45,20 @@ const PROGRESS_RETRY: Duration = Duration::from_millis(100);
 const PROGRESS_ATTEMPTS: u32 = 10;
 
 /// A watch of the keys under `prefix`, from the change after `after` on, `with_previous` values or
-/// without (then `after` is a revision that etcd has had). Whenever `asked` changes, progress is
-/// asked for. `link` hears of connections that break.
+/// without. Whenever `asked` changes, progress is asked for. `latest` is the latest revision that
+/// etcd was ever known to have. `link` hears of connections that break.
 pub(super) fn open(
     clients: Arc<ArcSwap<Clients>>,
     prefix: &str,
     after: Revision,
     with_previous: bool,
     asked: watch::Receiver<u64>,
+    latest: Arc<LatestRevision>,
     link: Arc<FailureTracker>,
 ) -> Watch {
+    // A client may name a revision that is still to come.
+    let seen = LatestRevision::default();
+    seen.record(after.min(latest.get()));
     Watch {
         clients,
         prefix: prefix.to_owned(),
@@ -63,7 +67,8 @@ pub(super) fn open(
         asked,
         inbox: None,
         ready: VecDeque::new(),
-        seen: if with_previous { 0 } else { after },
+        seen: Arc::new(seen),
+        latest,
         link,
         backoff: Backoff::new(BACKOFF_FIRST, BACKOFF_MAX),
         failures: 0,
@@ -82,8 +87,9 @@ pub struct Watch {
     asked: watch::Receiver<u64>,
     inbox: Option<mpsc::Receiver<Batch>>,
     ready: VecDeque<WatchEvent>,
-    /// The last revision that etcd is known to have had.
-    seen: Revision,
+    /// The last revision that etcd had while this watch was on it, or was opened.
+    seen: Arc<LatestRevision>,
+    latest: Arc<LatestRevision>,
     link: Arc<FailureTracker>,
     backoff: Backoff,
     /// Connections in a row that brought nothing.
@@ -121,11 +127,11 @@ impl Watch {
                 Some(Ok(batch)) => {
                     self.failures = 0;
                     self.backoff.reset();
-                    self.seen = batch
-                        .iter()
-                        .map(WatchEvent::revision)
-                        .fold(self.seen, Revision::max);
-                    self.after = self.after.max(self.seen);
+                    let last = batch.iter().map(WatchEvent::revision).max();
+                    let last = last.unwrap_or_default();
+                    self.seen.record(last);
+                    self.latest.record(last);
+                    self.after = self.after.max(last);
                     self.ready.extend(batch);
                 }
                 Some(Err(error)) => {
@@ -153,7 +159,8 @@ impl Watch {
         let receiver = Receiver {
             client: self.clients.load().watch.clone(),
             kv: self.clients.load().kv.clone(),
-            seen: self.seen,
+            seen: self.seen.clone(),
+            latest: self.latest.clone(),
             link: self.link.clone(),
             prefix: self.prefix.clone(),
             after: self.after,
@@ -173,8 +180,9 @@ impl Watch {
 struct Receiver {
     client: WatchClient,
     kv: KvClient,
-    /// The last revision that etcd had when the connection was opened.
-    seen: Revision,
+    /// The last revision that etcd is known to have had.
+    seen: Arc<LatestRevision>,
+    latest: Arc<LatestRevision>,
     link: Arc<FailureTracker>,
     prefix: String,
     after: Revision,
@@ -261,14 +269,20 @@ impl Receiver {
         let revision = |header: Option<&etcd_client::ResponseHeader>| {
             header.map_or(0, |header| header.revision())
         };
-        if !response.created() || revision(response.header()) >= self.seen {
+        if !response.created() {
+            return Ok(());
+        }
+        let (seen, now) = (self.seen.get(), revision(response.header()));
+        self.seen.record(now);
+        self.latest.record(now);
+        if now >= seen {
             return Ok(());
         }
         let options = GetOptions::new().with_count_only();
         let asked = timeout(START_TIMEOUT, self.kv.get(super::HEALTH_KEY, Some(options))).await;
         let answer = asked.map_err(|_| super::timed_out())?.map_err(broken)?;
-        if revision(answer.header()) < self.seen {
-            Err(StorageError::Restored { was: self.seen })
+        if revision(answer.header()) < seen {
+            Err(StorageError::Restored { was: seen })
         } else {
             Ok(())
         }

@@ -185,7 +185,9 @@ impl Conversion for AutoscalerConversion {
             .map(|one| metric_to_v2(one, true))
             .collect();
         let (behavior, conditions) = (
-            carried(BEHAVIOR).map(behavior_of_go),
+            carried(BEHAVIOR)
+                .map(behavior_of_go)
+                .map(without_default_policies),
             listed(carried(CONDITIONS)),
         );
         let target = take(object, "spec", "targetCPUUtilizationPercentage");
@@ -300,6 +302,16 @@ fn behavior_of_go(value: Value) -> Value {
         Value::Array(items) => items.into_iter().map(behavior_of_go).collect(),
         other => other,
     }
+}
+
+/// Gives rules without policies an empty list of them. v1 fills nothing in: they are refused.
+fn without_default_policies(mut behavior: Value) -> Value {
+    for (direction, _) in DIRECTIONS {
+        if let Some(Value::Object(rules)) = behavior.get_mut(direction) {
+            rules.entry("policies").or_insert_with(|| json!([]));
+        }
+    }
+    behavior
 }
 
 fn take(object: &mut Object, section: &str, key: &str) -> Option<Value> {

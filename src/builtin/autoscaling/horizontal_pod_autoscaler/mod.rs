@@ -511,3 +511,75 @@ fn check_rules(errors: &mut ErrorList, path: &Path, rules: &Map) {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::User;
+    use crate::codec::json;
+    use crate::meta::Gvk;
+    use crate::registry::resource::Conversion;
+
+    fn read(version: &str, text: &str) -> Object {
+        let gvk = Gvk::new("autoscaling", version, "HorizontalPodAutoscaler");
+        let ty = crate::schema::builtin().get(&gvk).expect("a kind");
+        json::decode(text.as_bytes(), ty).expect("readable").object
+    }
+
+    fn problems(mut object: Object) -> Vec<String> {
+        let strategy = HorizontalPodAutoscalerStrategy;
+        strategy.default(&mut object);
+        let user = User::default();
+        let ctx = Context {
+            now: jiff::Timestamp::UNIX_EPOCH,
+            user: &user,
+            allow_privileged: false,
+        };
+        let errors = strategy.validate(&ctx, &object);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    /// Rules get default policies where they have none, not where they have an empty list; those of
+    /// v1, in an annotation, get none.
+    #[test]
+    fn rules_without_policies_are_refused() {
+        const TARGET: &str = r#""maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}"#;
+        let wanted = |direction: &str| {
+            format!(
+                "spec.behavior.{direction}.policies: Required value: must specify at least one Policy"
+            )
+        };
+        for (behavior, v2, v1) in [
+            ("{}", None, None),
+            (r#"{"scaleUp": null}"#, None, None),
+            (r#"{"scaleUp": {}}"#, None, Some("scaleUp")),
+            (r#"{"scaleUp": {"policies": null}}"#, None, Some("scaleUp")),
+            (
+                r#"{"scaleUp": {"policies": []}}"#,
+                Some("scaleUp"),
+                Some("scaleUp"),
+            ),
+            (
+                r#"{"scaleDown": {"policies": []}}"#,
+                Some("scaleDown"),
+                Some("scaleDown"),
+            ),
+        ] {
+            let text = format!(r#"{{"spec": {{{TARGET}, "behavior": {behavior}}}}}"#);
+            let found = problems(read("v2", &text));
+            assert_eq!(found, Vec::from_iter(v2.map(wanted)), "v2 {behavior}");
+
+            let annotation = serde_json::Value::from(behavior);
+            let text = format!(
+                r#"{{"metadata": {{"annotations": {{"autoscaling.alpha.kubernetes.io/behavior": {annotation}}}}}, "spec": {{{TARGET}}}}}"#
+            );
+            let mut object = read("v1", &text);
+            conversion::AutoscalerConversion.to_storage(&mut object);
+            assert_eq!(
+                problems(object),
+                Vec::from_iter(v1.map(wanted)),
+                "v1 {behavior}"
+            );
+        }
+    }
+}

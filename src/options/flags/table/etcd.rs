@@ -5,7 +5,8 @@ use crate::options::flags::Kind::{Duration, Int, List, Switch, Text};
 
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
-    ignored(Int, "delete-collection-workers", "1", "a collection is deleted by one worker"),
+    used(Int, "delete-collection-workers", "1",
+        "how many objects of a collection are deleted at once"),
     refused(Switch, "enable-garbage-collector", "true",
         "deletes always mark objects for the garbage collector"),
     refused(Text, "encryption-provider-config", "", "encryption at rest is not implemented"),
