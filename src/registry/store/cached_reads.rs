@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::base::coop::CoopBudget;
 use crate::cacher::{CachedObject, Snapshot};
 use crate::meta::selector::labels::LabelSelector;
+use crate::meta::Object;
 use crate::meta::status::Result;
 
 use super::{Selection, Store};
@@ -128,6 +129,31 @@ impl Store {
                     .map(StoredKeys::Listed)
             }
         }
+    }
+
+    /// Returns one object as a tree, like [`Store::cached_get_stored`].
+    ///
+    /// # Errors
+    /// 500 where storage fails or the object cannot be decoded.
+    pub async fn cached_get(&self, namespace: &str, name: &str) -> Result<Option<Object>> {
+        self.cached_get_stored(namespace, name)
+            .await?
+            .map(|stored| self.codec.decode(&stored))
+            .transpose()
+    }
+
+    /// The objects of a namespace (of all where it is empty) as trees, like
+    /// [`Store::cached_list_stored`], without those that cannot be read.
+    ///
+    /// # Errors
+    /// 500 where storage fails.
+    pub async fn cached_list(&self, namespace: &str) -> Result<Vec<Object>> {
+        let known = self.cached_list_stored(namespace).await?;
+        Ok(self.readable(
+            known
+                .into_iter()
+                .map(|stored| (stored.clone(), self.codec.decode(&stored))),
+        ))
     }
 
     async fn read_your_writes(&self) -> Option<Snapshot> {

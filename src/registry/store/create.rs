@@ -8,8 +8,8 @@ use crate::meta::{ErrorList, Object, Status};
 use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, WriteOutcome};
 
+use super::key_writer::PutOptions;
 use super::reservation::Failure;
-use super::transaction::PutOptions;
 use super::{AdmissionValidator, Store, StoredObject, WriteContext};
 
 /// Number of generated names that are tried while they are taken (apiserver
@@ -25,7 +25,7 @@ impl Store {
     /// is drawn anew.
     ///
     /// # Errors
-    /// 409 for a name that is taken, 422 for an invalid object, a refusal of the gate, and the
+    /// 409 for a name that is taken, 422 for an invalid object, a refusal of the validator, and the
     /// store's.
     pub async fn create(
         &self,
@@ -33,14 +33,33 @@ impl Store {
         object: Object,
         validator: &dyn AdmissionValidator,
     ) -> Result<StoredObject> {
+        let operation = CreateOperation {
+            store: self,
+            ctx,
+            validator,
+        };
+        operation.run(object).await
+    }
+}
+
+/// A create of one request.
+pub(super) struct CreateOperation<'a> {
+    pub store: &'a Store,
+    pub ctx: &'a WriteContext<'a>,
+    pub validator: &'a dyn AdmissionValidator,
+}
+
+impl CreateOperation<'_> {
+    /// Creates the object. A generated name that is taken is drawn anew.
+    async fn run(&self, object: Object) -> Result<StoredObject> {
         if !object.name().is_empty() || object.generate_name().is_empty() {
-            return self.create_once(ctx, object, validator).await;
+            return self.create_once(object).await;
         }
         let mut result = Err(Status::internal("no name was tried"));
         for _ in 0..NAME_ATTEMPTS {
             let mut named = object.clone();
             named.set_meta_str("name", &generate_name(object.generate_name()));
-            result = self.create_once(ctx, named, validator).await;
+            result = self.create_once(named).await;
             match &result {
                 Err(status) if status.reason == "AlreadyExists" => {}
                 _ => break,
@@ -49,17 +68,12 @@ impl Store {
         result
     }
 
-    async fn create_once(
-        &self,
-        ctx: &WriteContext<'_>,
-        mut object: Object,
-        validator: &dyn AdmissionValidator,
-    ) -> Result<StoredObject> {
+    async fn create_once(&self, mut object: Object) -> Result<StoredObject> {
         self.fill_system_fields(&mut object);
-        let held = self.reserve(ctx, &mut object, None).await?;
-        match self.create_reserved(ctx, &mut object, validator).await {
+        let held = self.store.reserve(self.ctx, &mut object, None).await?;
+        match self.create_reserved(&mut object).await {
             Ok(stored) => {
-                self.settle(ctx, held, &object, None).await;
+                self.store.settle(self.ctx, held, &object, None).await;
                 Ok(StoredObject { object, stored })
             }
             Err(failure) => {
@@ -69,31 +83,27 @@ impl Store {
         }
     }
 
-    async fn create_reserved(
-        &self,
-        ctx: &WriteContext<'_>,
-        object: &mut Object,
-        validator: &dyn AdmissionValidator,
-    ) -> std::result::Result<Stored, Failure> {
+    async fn create_reserved(&self, object: &mut Object) -> std::result::Result<Stored, Failure> {
         let large = object.is_larger_than(LARGE_BYTES);
-        self.before_create(ctx, object, validator).await?;
-        validator.validate(Some(&mut *object), None).await?;
-        let key = self.key(ctx.namespace, object.name())?;
+        self.before_create(object).await?;
+        self.validator.validate(Some(&mut *object), None).await?;
+        let key = self.store.key(self.ctx.namespace, object.name())?;
         // What is no number at all is passed over.
         let versioned = parse_uint(object.resource_version()).is_ok_and(|version| version > 0);
-        let value = run_blocking_if(large, || self.codec.encode(object))?;
-        if ctx.dry_run {
+        let value = run_blocking_if(large, || self.store.codec.encode(object))?;
+        if self.ctx.dry_run {
             let found = self
+                .store
                 .storage
                 .get(&key)
                 .await
-                .map_err(|error| self.fault(error, "create"))?;
+                .map_err(|error| self.store.fault(error, "create"))?;
             if let Some(stored) = found {
                 return Err(self.already_exists(object, Some(stored)).into());
             }
             return Ok(Stored {
                 key,
-                value: self.codec.with_read_defaults(value),
+                value: self.store.codec.with_read_defaults(value),
                 create_revision: 0,
                 mod_revision: 0,
             });
@@ -107,14 +117,16 @@ impl Store {
             .into());
         }
         let (outcome, value) = self
-            .put_object(&key, object, value, PutOptions::default())
+            .store
+            .key_writer(&key)
+            .put_object(object, value, PutOptions::default())
             .await?;
         match outcome {
             WriteOutcome::Committed(revision) => {
                 object.set_resource_version(&revision.to_string());
                 Ok(Stored {
                     key,
-                    value: self.codec.with_read_defaults(value),
+                    value: self.store.codec.with_read_defaults(value),
                     create_revision: revision,
                     mod_revision: revision,
                 })
@@ -125,68 +137,45 @@ impl Store {
 
     /// Sets what the server alone decides on a new object.
     pub(super) fn fill_system_fields(&self, object: &mut Object) {
-        object.set_meta_str("creationTimestamp", &self.now_text());
+        object.set_meta_str("creationTimestamp", &self.store.now_text());
         object.set_meta_str("uid", &random::uuid());
     }
 
     /// Everything between the decoded object and admission's last word (apiserver
     /// `rest.BeforeCreate`).
-    pub(super) async fn before_create(
-        &self,
-        ctx: &WriteContext<'_>,
-        object: &mut Object,
-        validator: &dyn AdmissionValidator,
-    ) -> Result<()> {
+    pub(super) async fn before_create(&self, object: &mut Object) -> Result<()> {
         let large = object.is_larger_than(LARGE_BYTES);
-        let mut errors = run_blocking_if(large, || self.prepare_create(ctx, object));
+        let mut errors = run_blocking_if(large, || self.prepare(object));
         errors.extend(
-            validator
+            self.validator
                 .field_errors(Subresource::Main, object, None)
                 .await,
         );
-        let strategy = &self.resource.strategy;
+        let strategy = &self.store.resource.strategy;
         run_blocking_if(large, || {
-            errors.extend(strategy.validate(&self.context(ctx), object));
+            errors.extend(strategy.validate(&self.store.context(self.ctx), object));
             if !errors.is_empty() {
-                return Err(self.invalid(object, errors));
+                return Err(self.store.invalid(object, errors));
             }
             for warning in strategy.warnings(object, None) {
-                ctx.warnings.add(warning);
+                self.ctx.warnings.add(warning);
             }
-            self.codec.restore_field_order(object);
+            self.store.codec.restore_field_order(object);
             Ok(())
         })?;
-        self.check_references(Subresource::Main, object, None, validator)
+        self.store
+            .check_references(Subresource::Main, object, None, self.validator)
             .await
     }
 
-    /// Checks what an object refers to.
-    pub(super) async fn check_references(
-        &self,
-        sub: Subresource<'_>,
-        object: &Object,
-        old: Option<&Object>,
-        validator: &dyn AdmissionValidator,
-    ) -> Result<()> {
-        if sub != Subresource::Main {
-            return Ok(());
-        }
-        let errors = validator.reference_errors(object, old).await;
-        if errors.is_empty() {
-            Ok(())
-        } else {
-            Err(self.invalid(object, errors))
-        }
-    }
-
     /// Lets the strategy prepare a new object, and checks its metadata.
-    fn prepare_create(&self, ctx: &WriteContext<'_>, object: &mut Object) -> ErrorList {
-        let strategy = &self.resource.strategy;
-        if !self.resource.decl.namespaced {
+    fn prepare(&self, object: &mut Object) -> ErrorList {
+        let strategy = &self.store.resource.strategy;
+        if !self.store.resource.decl.namespaced {
             object.set_meta_str("namespace", "");
         }
         for warning in strategy.warnings_before_create(object) {
-            ctx.warnings.add(warning);
+            self.ctx.warnings.add(warning);
         }
         if strategy.has_generation() {
             object.set_generation(1);
@@ -194,19 +183,19 @@ impl Store {
         if strategy.has_status() && !strategy.keeps_status_on_create() {
             object.shift_remove("status");
         }
-        strategy.prepare_for_create(&self.context(ctx), object);
-        self.meta_rules().validate(object)
+        strategy.prepare_for_create(&self.store.context(self.ctx), object);
+        self.store.meta_rules().validate(object)
     }
 
     fn already_exists(&self, object: &Object, standing: Option<Stored>) -> Status {
-        let (gvr, name) = (&self.resource.gvr, object.name());
+        let (gvr, name) = (&self.store.resource.gvr, object.name());
         let mut status = if object.generate_name().is_empty() {
             Status::already_exists(gvr, name)
         } else {
             Status::generate_name_conflict(gvr, name)
         };
         let deleting = standing
-            .and_then(|stored| self.codec.decode(&stored).ok())
+            .and_then(|stored| self.store.codec.decode(&stored).ok())
             .is_some_and(|live| live.deletion_timestamp().is_some());
         if deleting {
             status.message = format!("object is being deleted: {}", status.message);
@@ -227,6 +216,27 @@ fn generate_name(base: &str) -> String {
         &base[..keep.unwrap_or(0)],
         random::suffix(SUFFIX_LEN)
     )
+}
+
+impl Store {
+    /// Checks what an object refers to.
+    pub(super) async fn check_references(
+        &self,
+        sub: Subresource<'_>,
+        object: &Object,
+        old: Option<&Object>,
+        validator: &dyn AdmissionValidator,
+    ) -> Result<()> {
+        if sub != Subresource::Main {
+            return Ok(());
+        }
+        let errors = validator.reference_errors(object, old).await;
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(self.invalid(object, errors))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, time};
 use crate::storage::{Stored, WriteOutcome};
 
-use super::transaction::CurrentState;
+use super::key_writer::CurrentState;
 use super::{AdmissionValidator, Page, Store, StoredObject, WriteContext};
 
 const ORPHAN: &str = "orphan";
@@ -71,7 +71,8 @@ impl Store {
     /// Deletes an object, or marks it as deleted where finalizers or a grace period hold it.
     ///
     /// # Errors
-    /// 404, 409 for preconditions or too many conflicts, a refusal of the gate, and the store's.
+    /// 404, 409 for preconditions or too many conflicts, a refusal of the validator, and the
+    /// store's.
     pub async fn delete(
         &self,
         ctx: &WriteContext<'_>,
@@ -79,71 +80,75 @@ impl Store {
         options: &DeleteOptions,
         validator: &dyn AdmissionValidator,
     ) -> Result<Deleted> {
-        self.delete_in(ctx, name, options, validator, Scope::One)
-            .await
+        let operation = DeleteOperation {
+            store: self,
+            ctx,
+            name,
+            options,
+            validator,
+            scope: Scope::One,
+        };
+        operation.run().await
     }
 
-    async fn delete_in(
+    /// Deletes every object that the list options select, as many at a time as there are workers,
+    /// and answers with them as they were.
+    ///
+    /// # Errors
+    /// The first delete that fails.
+    pub async fn delete_collection(
         &self,
         ctx: &WriteContext<'_>,
-        name: &str,
+        list: &ListOptions,
         options: &DeleteOptions,
         validator: &dyn AdmissionValidator,
-        scope: Scope,
-    ) -> Result<Deleted> {
-        if let Some(why) = self.resource.strategy.delete_refusal(name) {
-            return Err(Status::forbidden(&self.resource.gvr, name, why));
-        }
+        workers: usize,
+    ) -> Result<Page> {
         self.warn_of_dependents(ctx, options);
-        let key = self.key(ctx.namespace, name)?;
-        let mut current = self.current_state(&key, "delete").await?;
-        let mut marked = None;
-        for _ in 0..CONFLICT_RETRIES {
-            let Some(stored) = current.stored else {
-                return marked
-                    .map(|last| Deleted { last, gone: true })
-                    .ok_or_else(|| Status::not_found(&self.resource.gvr, name));
-            };
-            let read_at = stored.mod_revision;
-            let outcome = match self
-                .delete_once(ctx, options, validator, stored, scope)
-                .await
-            {
-                Ok(Err(conflict)) => {
-                    marked = conflict.marked.or(marked);
-                    // Another object of the name is not the one that was to be deleted.
-                    let same = |now: &Stored| {
-                        marked.as_ref().is_none_or(|marked: &StoredObject| {
-                            marked.stored.create_revision == now.create_revision
-                        })
-                    };
-                    current = CurrentState {
-                        stored: conflict.standing.filter(same),
-                        fresh: true,
-                    };
-                    continue;
-                }
-                Ok(Ok(deleted)) if deleted.gone || deleted.last.stored.mod_revision != read_at => {
-                    return Ok(deleted);
-                }
-                Ok(Ok(deleted)) => Ok(deleted),
-                Err(status) => Err(status),
-            };
-            // Nothing was written, so nothing has shown yet that this was the object's latest
-            // state.
-            if !current.fresh {
-                current = self.read_current(&key, "delete").await?;
-                if current
-                    .stored
-                    .as_ref()
-                    .is_none_or(|stored| stored.mod_revision != read_at)
-                {
-                    continue;
-                }
-            }
-            return outcome;
+        let mut list = list.clone();
+        let limited = list.limit > 0;
+        if !limited {
+            list.limit = COLLECTION_PAGE;
         }
-        Err(Status::modified(&self.resource.gvr, name))
+        let (mut all, mut items) = (Page::default(), Vec::new());
+        loop {
+            let page = self.list(ctx.namespace, &list).await?;
+            let begin = items.len();
+            for stored in page.items {
+                items.push(stored?);
+            }
+            let page_items = items.get(begin..).unwrap_or_default();
+            stream::iter(page_items.iter().map(Ok))
+                .try_for_each_concurrent(workers, |stored| async move {
+                    let object = self.codec.decode(stored)?;
+                    let ctx = WriteContext {
+                        namespace: object.namespace(),
+                        ..*ctx
+                    };
+                    let operation = DeleteOperation {
+                        store: self,
+                        ctx: &ctx,
+                        name: object.name(),
+                        options,
+                        validator,
+                        scope: Scope::Collection,
+                    };
+                    match operation.run().await {
+                        Err(status) if status.code != 404 => Err(status),
+                        _ => Ok(()),
+                    }
+                })
+                .await?;
+            all.revision = page.revision;
+            if limited || page.continue_token.is_empty() {
+                all.items = items.into();
+                (all.continue_token, all.remaining) = (page.continue_token, page.remaining);
+                return Ok(all);
+            }
+            list.continue_token = page.continue_token;
+            list.resource_version.clear();
+            list.resource_version_match.clear();
+        }
     }
 
     fn warn_of_dependents(&self, ctx: &WriteContext<'_>, options: &DeleteOptions) {
@@ -156,103 +161,7 @@ impl Store {
         }
     }
 
-    /// One attempt.
-    async fn delete_once(
-        &self,
-        ctx: &WriteContext<'_>,
-        options: &DeleteOptions,
-        validator: &dyn AdmissionValidator,
-        stored: Stored,
-        scope: Scope,
-    ) -> Result<std::result::Result<Deleted, DeleteConflict>> {
-        let old = self.codec.decode(&stored)?;
-        // Before anything is told of the object. Upstream checks preconditions first, and admits
-        // nothing where the object is on its way already, so that a kubelet sees pods of other
-        // nodes.
-        validator.validate(None, Some(&old)).await?;
-        self.check_preconditions(options, &old)?;
-        let mut object = old.clone();
-        match self.plan(&mut object, options, scope) {
-            Step::Pending => Ok(Ok(Deleted {
-                last: StoredObject {
-                    object: old,
-                    stored,
-                },
-                gone: false,
-            })),
-            Step::Mark { graceful } => self.mark(ctx, object, stored, graceful).await,
-            Step::Remove => self.remove(ctx, object, stored).await,
-        }
-    }
-
-    /// Writes the marked object; one whose grace is over at once goes right after.
-    async fn mark(
-        &self,
-        ctx: &WriteContext<'_>,
-        mut object: Object,
-        stored: Stored,
-        graceful: bool,
-    ) -> Result<std::result::Result<Deleted, DeleteConflict>> {
-        let held =
-            !object.finalizers().is_empty() || self.resource.strategy.blocks_deletion(&object);
-        let over = graceful && !held && object.deletion_grace_period_seconds() == Some(0);
-        self.codec.restore_field_order(&mut object);
-        let value = self.codec.encode(&mut object)?;
-        let mut revision = stored.mod_revision;
-        if !ctx.dry_run && value != stored.value {
-            match self.put(&stored.key, value.clone(), revision).await? {
-                WriteOutcome::Committed(done) => revision = done,
-                WriteOutcome::Conflict(standing) => return Ok(Err(DeleteConflict::by(standing))),
-            }
-        }
-        object.set_resource_version(&revision.to_string());
-        let stored = Stored {
-            value,
-            mod_revision: revision,
-            ..stored
-        };
-        if over {
-            // Watchers hear of the mark before they hear of the end.
-            let marked = StoredObject {
-                object: object.clone(),
-                stored: stored.clone(),
-            };
-            let removed = self.remove(ctx, object, stored).await?;
-            return Ok(removed.map_err(|conflict| DeleteConflict {
-                marked: Some(marked),
-                ..conflict
-            }));
-        }
-        Ok(Ok(Deleted {
-            last: StoredObject { object, stored },
-            gone: false,
-        }))
-    }
-
-    async fn remove(
-        &self,
-        ctx: &WriteContext<'_>,
-        mut object: Object,
-        stored: Stored,
-    ) -> Result<std::result::Result<Deleted, DeleteConflict>> {
-        if !ctx.dry_run {
-            match self.erase(&stored).await? {
-                WriteOutcome::Committed(revision) => {
-                    object.set_resource_version(&revision.to_string())
-                }
-                WriteOutcome::Conflict(standing) => return Ok(Err(DeleteConflict::by(standing))),
-            }
-            if let Some(hooks) = &self.resource.hooks {
-                hooks.deleted(&object).await;
-            }
-        }
-        Ok(Ok(Deleted {
-            last: StoredObject { object, stored },
-            gone: true,
-        }))
-    }
-
-    /// 409 where the object is not the one, or not in the state, that the options ask for.
+    /// Checks that an object is the one, and in the state, that the options ask for.
     ///
     /// # Errors
     /// 409 if the object is another one, or in another state.
@@ -291,25 +200,192 @@ impl Store {
         }
         Ok(())
     }
+}
 
-    /// Changes the object into what a delete leaves of it for now, and says what is to be done.
-    fn plan(&self, object: &mut Object, options: &DeleteOptions, scope: Scope) -> Step {
-        let strategy = &self.resource.strategy;
-        if scope == Scope::One
+/// A delete of one object.
+struct DeleteOperation<'a> {
+    store: &'a Store,
+    ctx: &'a WriteContext<'a>,
+    name: &'a str,
+    options: &'a DeleteOptions,
+    validator: &'a dyn AdmissionValidator,
+    scope: Scope,
+}
+
+impl DeleteOperation<'_> {
+    async fn run(&self) -> Result<Deleted> {
+        if let Some(why) = self.store.resource.strategy.delete_refusal(self.name) {
+            return Err(Status::forbidden(&self.store.resource.gvr, self.name, why));
+        }
+        self.store.warn_of_dependents(self.ctx, self.options);
+        let key = self.store.key(self.ctx.namespace, self.name)?;
+        let writer = self.store.key_writer(&key);
+        let mut current = writer.current_state("delete").await?;
+        let mut marked = None;
+        for _ in 0..CONFLICT_RETRIES {
+            let Some(stored) = current.stored else {
+                return marked
+                    .map(|last| Deleted { last, gone: true })
+                    .ok_or_else(|| Status::not_found(&self.store.resource.gvr, self.name));
+            };
+            let read_at = stored.mod_revision;
+            let outcome = match self.delete_once(stored).await {
+                Ok(Err(conflict)) => {
+                    marked = conflict.marked.or(marked);
+                    // Another object of the name is not the one that was to be deleted.
+                    let same = |now: &Stored| {
+                        marked.as_ref().is_none_or(|marked: &StoredObject| {
+                            marked.stored.create_revision == now.create_revision
+                        })
+                    };
+                    current = CurrentState {
+                        stored: conflict.standing.filter(same),
+                        fresh: true,
+                    };
+                    continue;
+                }
+                Ok(Ok(deleted)) if deleted.gone || deleted.last.stored.mod_revision != read_at => {
+                    return Ok(deleted);
+                }
+                Ok(Ok(deleted)) => Ok(deleted),
+                Err(status) => Err(status),
+            };
+            // Nothing was written, so nothing has shown yet that this was the object's latest
+            // state.
+            if !current.fresh {
+                current = writer.read_current("delete").await?;
+                if current
+                    .stored
+                    .as_ref()
+                    .is_none_or(|stored| stored.mod_revision != read_at)
+                {
+                    continue;
+                }
+            }
+            return outcome;
+        }
+        Err(Status::modified(&self.store.resource.gvr, self.name))
+    }
+
+    /// One attempt.
+    async fn delete_once(
+        &self,
+        stored: Stored,
+    ) -> Result<std::result::Result<Deleted, DeleteConflict>> {
+        let old = self.store.codec.decode(&stored)?;
+        // Before anything is told of the object. Upstream checks preconditions first, and admits
+        // nothing where the object is on its way already, so that a kubelet sees pods of other
+        // nodes.
+        self.validator.validate(None, Some(&old)).await?;
+        self.store.check_preconditions(self.options, &old)?;
+        let mut object = old.clone();
+        match self.plan(&mut object) {
+            Step::Pending => Ok(Ok(Deleted {
+                last: StoredObject {
+                    object: old,
+                    stored,
+                },
+                gone: false,
+            })),
+            Step::Mark { graceful } => self.mark(object, stored, graceful).await,
+            Step::Remove => self.remove(object, stored).await,
+        }
+    }
+
+    /// Writes the marked object; one whose grace is over at once goes right after.
+    async fn mark(
+        &self,
+        mut object: Object,
+        stored: Stored,
+        graceful: bool,
+    ) -> Result<std::result::Result<Deleted, DeleteConflict>> {
+        let held = !object.finalizers().is_empty()
+            || self.store.resource.strategy.blocks_deletion(&object);
+        let over = graceful && !held && object.deletion_grace_period_seconds() == Some(0);
+        self.store.codec.restore_field_order(&mut object);
+        let value = self.store.codec.encode(&mut object)?;
+        let mut revision = stored.mod_revision;
+        if !self.ctx.dry_run && value != stored.value {
+            match self
+                .store
+                .key_writer(&stored.key)
+                .put(value.clone(), Some(revision))
+                .await?
+            {
+                WriteOutcome::Committed(done) => revision = done,
+                WriteOutcome::Conflict(standing) => return Ok(Err(DeleteConflict::by(standing))),
+            }
+        }
+        object.set_resource_version(&revision.to_string());
+        let stored = Stored {
+            value,
+            mod_revision: revision,
+            ..stored
+        };
+        if over {
+            // Watchers hear of the mark before they hear of the end.
+            let marked = StoredObject {
+                object: object.clone(),
+                stored: stored.clone(),
+            };
+            let removed = self.remove(object, stored).await?;
+            return Ok(removed.map_err(|conflict| DeleteConflict {
+                marked: Some(marked),
+                ..conflict
+            }));
+        }
+        Ok(Ok(Deleted {
+            last: StoredObject { object, stored },
+            gone: false,
+        }))
+    }
+
+    async fn remove(
+        &self,
+        mut object: Object,
+        stored: Stored,
+    ) -> Result<std::result::Result<Deleted, DeleteConflict>> {
+        if !self.ctx.dry_run {
+            match self
+                .store
+                .key_writer(&stored.key)
+                .delete(stored.mod_revision)
+                .await?
+            {
+                WriteOutcome::Committed(revision) => {
+                    object.set_resource_version(&revision.to_string())
+                }
+                WriteOutcome::Conflict(standing) => return Ok(Err(DeleteConflict::by(standing))),
+            }
+            if let Some(hooks) = &self.store.resource.hooks {
+                hooks.deleted(&object).await;
+            }
+        }
+        Ok(Ok(Deleted {
+            last: StoredObject { object, stored },
+            gone: true,
+        }))
+    }
+
+    /// Changes the object into what a delete leaves of it for now, and returns the next step.
+    fn plan(&self, object: &mut Object) -> Step {
+        let strategy = &self.store.resource.strategy;
+        if self.scope == Scope::One
             && strategy.begins_deletion()
             && object.deletion_timestamp().is_none()
         {
-            strategy.begin_deletion(object, &self.now_text());
+            strategy.begin_deletion(object, &self.store.now_text());
             return Step::Mark { graceful: false };
         }
-        let requested = options
+        let requested = self
+            .options
             .grace_period_seconds
             .map(|seconds| if seconds < 0 { 1 } else { seconds });
         let graceful = strategy.grace_period(object, requested);
         let mut marked = false;
         if object.deletion_timestamp().is_none() {
             if let Some(seconds) = graceful {
-                let at = moved(self.clock.now().as_nanosecond(), seconds);
+                let at = moved(self.store.clock.now().as_nanosecond(), seconds);
                 self.set_deletion(object, time::format(whole_seconds(at)), seconds);
                 marked = true;
             }
@@ -321,7 +397,7 @@ impl Store {
         }
         set_dependents_finalizers(
             object,
-            options,
+            self.options,
             strategy.orphans_by_default(),
             strategy.ignores_dependents(),
         );
@@ -331,7 +407,7 @@ impl Store {
         if object.finalizers().is_empty() && !strategy.blocks_deletion(object) {
             return Step::Remove;
         }
-        let now = self.now_text();
+        let now = self.store.now_text();
         let at = match object.deletion_timestamp() {
             Some(at) if at <= now.as_str() => at.to_owned(),
             _ => now,
@@ -350,16 +426,17 @@ impl Store {
         object
             .metadata_mut()
             .insert("deletionGracePeriodSeconds", grace.into());
-        self.resource.strategy.mark_deleting(object);
+        self.store.resource.strategy.mark_deleting(object);
     }
 
-    /// A later delete may only shorten the grace of an earlier one. Whether it did.
+    /// Shortens the grace of an earlier delete, which a later one may not extend. Reports whether
+    /// it did.
     fn shorten_grace(&self, object: &mut Object, requested: Option<i64>) -> bool {
         let present = object.deletion_grace_period_seconds().unwrap_or(0);
         let Some(mut seconds) = requested.filter(|seconds| *seconds < present) else {
             return false;
         };
-        let now = self.clock.now().as_nanosecond();
+        let now = self.store.clock.now().as_nanosecond();
         let due = object
             .deletion_timestamp()
             .and_then(|at| time::parse(at).ok());
@@ -373,61 +450,6 @@ impl Store {
         }
         self.set_deletion(object, time::format(whole_seconds(at)), seconds);
         true
-    }
-
-    /// Deletes every object that the list options select, as many at a time as there are workers,
-    /// and answers with them as they were.
-    ///
-    /// # Errors
-    /// The first delete that fails.
-    pub async fn delete_collection(
-        &self,
-        ctx: &WriteContext<'_>,
-        list: &ListOptions,
-        options: &DeleteOptions,
-        validator: &dyn AdmissionValidator,
-        workers: usize,
-    ) -> Result<Page> {
-        self.warn_of_dependents(ctx, options);
-        let mut list = list.clone();
-        let limited = list.limit > 0;
-        if !limited {
-            list.limit = COLLECTION_PAGE;
-        }
-        let (mut all, mut items) = (Page::default(), Vec::new());
-        loop {
-            let page = self.list(ctx.namespace, &list).await?;
-            let begin = items.len();
-            for stored in page.items {
-                items.push(stored?);
-            }
-            let page_items = items.get(begin..).unwrap_or_default();
-            stream::iter(page_items.iter().map(Ok))
-                .try_for_each_concurrent(workers, |stored| async move {
-                    let object = self.codec.decode(stored)?;
-                    let ctx = WriteContext {
-                        namespace: object.namespace(),
-                        ..*ctx
-                    };
-                    let deleted = self
-                        .delete_in(&ctx, object.name(), options, validator, Scope::Collection)
-                        .await;
-                    match deleted {
-                        Err(status) if status.code != 404 => Err(status),
-                        _ => Ok(()),
-                    }
-                })
-                .await?;
-            all.revision = page.revision;
-            if limited || page.continue_token.is_empty() {
-                all.items = items.into();
-                (all.continue_token, all.remaining) = (page.continue_token, page.remaining);
-                return Ok(all);
-            }
-            list.continue_token = page.continue_token;
-            list.resource_version.clear();
-            list.resource_version_match.clear();
-        }
     }
 }
 

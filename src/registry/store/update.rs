@@ -11,11 +11,12 @@ use crate::meta::{ErrorList, FieldError, Gvk, Key, Object, Path, Status};
 use crate::registry::strategy::Subresource;
 use crate::storage::{Stored, WriteOutcome};
 
+use super::create::CreateOperation;
+use super::key_writer::{CurrentState, PutOptions};
 use super::reservation::{Failure, HeldReservation};
-use super::transaction::{CurrentState, PutOptions};
 use super::{AdmissionValidator, Store, StoredObject, Updater, WriteContext};
 
-/// The attempts at a write whose object keeps changing.
+/// Number of retries of an update that conflicts with other writes.
 const CONFLICT_RETRIES: usize = 100;
 
 /// The result of an update.
@@ -56,7 +57,8 @@ impl Store {
     /// already is.
     ///
     /// # Errors
-    /// 404, 409 for conflicts, 422 for an invalid object, a refusal of the gate, and the store's.
+    /// 404, 409 for conflicts, 422 for an invalid object, a refusal of the validator, and the
+    /// store's.
     pub async fn update(
         &self,
         ctx: &WriteContext<'_>,
@@ -64,8 +66,40 @@ impl Store {
         updater: &dyn Updater,
         validator: &dyn AdmissionValidator,
     ) -> Result<Updated> {
-        let key = self.key(ctx.namespace, target.name)?;
-        let mut current = self.current_state(&key, "update").await?;
+        let operation = UpdateOperation {
+            store: self,
+            ctx,
+            target,
+            updater,
+            validator,
+        };
+        operation.run().await
+    }
+}
+
+/// An update of one request.
+struct UpdateOperation<'a> {
+    store: &'a Store,
+    ctx: &'a WriteContext<'a>,
+    target: Target<'a>,
+    updater: &'a dyn Updater,
+    validator: &'a dyn AdmissionValidator,
+}
+
+impl UpdateOperation<'_> {
+    /// The create that this update turns into if the object does not exist.
+    fn creation(&self) -> CreateOperation<'_> {
+        CreateOperation {
+            store: self.store,
+            ctx: self.ctx,
+            validator: self.validator,
+        }
+    }
+
+    async fn run(&self) -> Result<Updated> {
+        let key = self.store.key(self.ctx.namespace, self.target.name)?;
+        let writer = self.store.key_writer(&key);
+        let mut current = writer.current_state("update").await?;
         for _ in 0..CONFLICT_RETRIES {
             let seen = if current.fresh {
                 None
@@ -73,14 +107,8 @@ impl Store {
                 current.stored.clone()
             };
             let attempt = match current.stored {
-                None => {
-                    self.create_on_update(ctx, target, updater, validator, &key)
-                        .await
-                }
-                Some(stored) => {
-                    self.update_once(ctx, target, updater, validator, stored)
-                        .await
-                }
+                None => self.create(&key).await,
+                Some(stored) => self.update_once(stored).await,
             };
             let outcome = match attempt {
                 Ok(Attempt::Conflict(stored)) => {
@@ -97,62 +125,60 @@ impl Store {
             // Nothing was written, so nothing has shown yet that this was the object's latest
             // state.
             if !current.fresh {
-                current = self.read_current(&key, "update").await?;
+                current = writer.read_current("update").await?;
                 if current.stored != seen {
                     continue;
                 }
             }
             return outcome;
         }
-        Err(Status::modified(&self.resource.gvr, target.name))
+        Err(Status::modified(&self.store.resource.gvr, self.target.name))
     }
 
-    async fn create_on_update(
-        &self,
-        ctx: &WriteContext<'_>,
-        target: Target<'_>,
-        updater: &dyn Updater,
-        validator: &dyn AdmissionValidator,
-        key: &str,
-    ) -> Result<Attempt> {
-        if target.sub != Subresource::Main
-            || (!self.resource.strategy.allow_create_on_update() && !target.force_create)
+    /// Creates the object, which does not exist.
+    async fn create(&self, key: &str) -> Result<Attempt> {
+        if self.target.sub != Subresource::Main
+            || (!self.store.resource.strategy.allow_create_on_update() && !self.target.force_create)
         {
-            return Err(Status::not_found(&self.resource.gvr, target.name));
+            return Err(Status::not_found(
+                &self.store.resource.gvr,
+                self.target.name,
+            ));
         }
-        if let Some(uid) = updater.uid() {
-            return Err(self.uid_mismatch(key, target.name, uid, ""));
+        if let Some(uid) = self.updater.uid() {
+            return Err(self.uid_mismatch(key, uid, ""));
         }
-        let mut object = updater.updated(None).await?;
-        self.fill_system_fields(&mut object);
-        let held = self.reserve(ctx, &mut object, None).await?;
-        let write = PutOptions {
+        let mut object = self.updater.updated(None).await?;
+        self.creation().fill_system_fields(&mut object);
+        let held = self.store.reserve(self.ctx, &mut object, None).await?;
+        let options = PutOptions {
             expected: None,
-            keeps_managers: updater.keeps_managers(),
+            keeps_managers: self.updater.keeps_managers(),
         };
-        let attempt = self
-            .create_on_update_reserved(ctx, &mut object, validator, key, write)
-            .await;
-        self.settle_attempt(ctx, held, None, attempt).await
+        let attempt = self.create_reserved(&mut object, key, options).await;
+        self.settle(held, None, attempt).await
     }
 
-    async fn create_on_update_reserved(
+    async fn create_reserved(
         &self,
-        ctx: &WriteContext<'_>,
         object: &mut Object,
-        validator: &dyn AdmissionValidator,
         key: &str,
-        write: PutOptions,
+        options: PutOptions,
     ) -> std::result::Result<Attempt, Failure> {
         let large = object.is_larger_than(LARGE_BYTES);
-        self.before_create(ctx, object, validator).await?;
-        validator.authorize_create().await?;
-        validator.validate(Some(&mut *object), None).await?;
-        let value = run_blocking_if(large, || self.codec.encode(object))?;
-        let (value, revision) = if ctx.dry_run {
+        self.creation().before_create(object).await?;
+        self.validator.authorize_create().await?;
+        self.validator.validate(Some(&mut *object), None).await?;
+        let value = run_blocking_if(large, || self.store.codec.encode(object))?;
+        let (value, revision) = if self.ctx.dry_run {
             (value, 0)
         } else {
-            match self.put_object(key, object, value, write).await? {
+            match self
+                .store
+                .key_writer(key)
+                .put_object(object, value, options)
+                .await?
+            {
                 (WriteOutcome::Committed(revision), value) => (value, revision),
                 (WriteOutcome::Conflict(standing), _) => return Ok(Attempt::Conflict(standing)),
             }
@@ -162,7 +188,7 @@ impl Store {
         }
         let stored = Stored {
             key: key.to_owned(),
-            value: self.codec.with_read_defaults(value),
+            value: self.store.codec.with_read_defaults(value),
             create_revision: revision,
             mod_revision: revision,
         };
@@ -175,65 +201,54 @@ impl Store {
         }))
     }
 
-    async fn update_once(
-        &self,
-        ctx: &WriteContext<'_>,
-        target: Target<'_>,
-        updater: &dyn Updater,
-        validator: &dyn AdmissionValidator,
-        stored: Stored,
-    ) -> Result<Attempt> {
+    async fn update_once(&self, stored: Stored) -> Result<Attempt> {
         let old = run_blocking_if(stored.value.len() > LARGE_BYTES, || {
-            self.codec.decode_defaulted(&stored)
+            self.store.codec.decode_defaulted(&stored)
         })?;
-        if let Some(uid) = updater.uid().filter(|uid| *uid != old.uid()) {
-            return Err(self.uid_mismatch(&stored.key, target.name, uid, old.uid()));
+        if let Some(uid) = self.updater.uid().filter(|uid| *uid != old.uid()) {
+            return Err(self.uid_mismatch(&stored.key, uid, old.uid()));
         }
-        let mut object = updater.updated(Some(&old)).await?;
-        self.check_resource_version(&object, &old, target.name)?;
+        let mut object = self.updater.updated(Some(&old)).await?;
+        self.check_resource_version(&object, &old)?;
         object.set_meta_str("resourceVersion", old.resource_version());
         // What a subresource writes is not known before the rest of the body is put back, and needs
         // nothing.
-        let held = if target.sub == Subresource::Main {
-            self.reserve(ctx, &mut object, Some(&old)).await?
+        let held = if self.target.sub == Subresource::Main {
+            self.store
+                .reserve(self.ctx, &mut object, Some(&old))
+                .await?
         } else {
             HeldReservation::default()
         };
-        let write = PutOptions {
+        let options = PutOptions {
             expected: Some(stored.mod_revision),
-            keeps_managers: updater.keeps_managers(),
+            keeps_managers: self.updater.keeps_managers(),
         };
         let attempt = self
-            .update_reserved(
-                ctx,
-                target.sub,
-                (&mut object, &old),
-                validator,
-                stored,
-                write,
-            )
+            .update_reserved((&mut object, &old), stored, options)
             .await;
-        self.settle_attempt(ctx, held, Some(&old), attempt).await
+        self.settle(held, Some(&old), attempt).await
     }
 
     /// Notifies the hooks of the outcome of an attempt. If the object was deleted, resources taken
     /// for its new state are released.
-    async fn settle_attempt(
+    async fn settle(
         &self,
-        ctx: &WriteContext<'_>,
         held: HeldReservation<'_>,
         old: Option<&Object>,
         attempt: std::result::Result<Attempt, Failure>,
     ) -> Result<Attempt> {
         match &attempt {
             Ok(Attempt::Done(updated) | Attempt::Same(updated)) => {
-                self.settle(ctx, held, &updated.written.object, old).await
+                self.store
+                    .settle(self.ctx, held, &updated.written.object, old)
+                    .await
             }
             Ok(Attempt::Conflict(_) | Attempt::Gone { .. }) => held.release().await,
             Err(failure) => held.fail(failure).await,
         }
         if let (Ok(Attempt::Gone { ours: true, .. }), Some(hooks), Some(old)) =
-            (&attempt, &self.resource.hooks, old)
+            (&attempt, &self.store.resource.hooks, old)
         {
             hooks.deleted(old).await;
         }
@@ -242,34 +257,33 @@ impl Store {
 
     async fn update_reserved(
         &self,
-        ctx: &WriteContext<'_>,
-        sub: Subresource<'_>,
         (object, old): (&mut Object, &Object),
-        validator: &dyn AdmissionValidator,
         stored: Stored,
-        write: PutOptions,
+        options: PutOptions,
     ) -> std::result::Result<Attempt, Failure> {
         let large = stored.value.len() > LARGE_BYTES || object.is_larger_than(LARGE_BYTES);
-        self.before_update(ctx, sub, (object, old), validator)
-            .await?;
+        self.before_update(object, old).await?;
         managers::keep_times(old, object);
-        validator.validate(Some(&mut *object), Some(old)).await?;
-        if should_delete(object, old) && !self.resource.strategy.blocks_deletion(object) {
-            return Ok(self.delete_emptied(ctx, object, stored).await?);
+        self.validator
+            .validate(Some(&mut *object), Some(old))
+            .await?;
+        if should_delete(object, old) && !self.store.resource.strategy.blocks_deletion(object) {
+            return Ok(self.delete_emptied(object, stored).await?);
         }
-        let value = run_blocking_if(large, || self.codec.encode(object))?;
-        let same = value == stored.value || ctx.dry_run;
+        let value = run_blocking_if(large, || self.store.codec.encode(object))?;
+        let writer = self.store.key_writer(&stored.key);
+        let same = value == stored.value || self.ctx.dry_run;
         let (value, revision) = if same {
             (value, stored.mod_revision)
         } else {
-            match self.put_object(&stored.key, object, value, write).await? {
+            match writer.put_object(object, value, options).await? {
                 (WriteOutcome::Committed(revision), value) => (value, revision),
                 (WriteOutcome::Conflict(standing), _) => return Ok(Attempt::Conflict(standing)),
             }
         };
         object.set_resource_version(&revision.to_string());
         let stored = Stored {
-            value: self.codec.with_read_defaults(value),
+            value: self.store.codec.with_read_defaults(value),
             mod_revision: revision,
             ..stored
         };
@@ -289,22 +303,20 @@ impl Store {
 
     /// The last finalizer of a deleted object went: so does the object. It is answered as the
     /// update left it.
-    async fn delete_emptied(
-        &self,
-        ctx: &WriteContext<'_>,
-        object: &Object,
-        stored: Stored,
-    ) -> Result<Attempt> {
-        let outcome = if ctx.dry_run {
+    async fn delete_emptied(&self, object: &Object, stored: Stored) -> Result<Attempt> {
+        let outcome = if self.ctx.dry_run {
             WriteOutcome::Conflict(None)
         } else {
-            self.erase(&stored).await?
+            self.store
+                .key_writer(&stored.key)
+                .delete(stored.mod_revision)
+                .await?
         };
         if let WriteOutcome::Conflict(standing @ Some(_)) = outcome {
             return Ok(Attempt::Conflict(standing));
         }
         let mut written = object.clone();
-        let value = self.codec.encode(&mut written)?;
+        let value = self.store.codec.encode(&mut written)?;
         written.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
         let updated = Updated {
             written: StoredObject {
@@ -313,7 +325,7 @@ impl Store {
             },
             created: false,
         };
-        Ok(if ctx.dry_run {
+        Ok(if self.ctx.dry_run {
             Attempt::Same(updated)
         } else {
             Attempt::Gone {
@@ -325,14 +337,14 @@ impl Store {
 
     /// A PUT that names a resourceVersion must name the present one; one that names none
     /// overwrites, where the kind allows it.
-    fn check_resource_version(&self, object: &Object, old: &Object, name: &str) -> Result<()> {
-        let gvr = &self.resource.gvr;
+    fn check_resource_version(&self, object: &Object, old: &Object) -> Result<()> {
+        let gvr = &self.store.resource.gvr;
         let wanted = match object.resource_version() {
             "" => 0,
             text => parse_uint(text).map_err(|why| Status::failure(500, "", why))?,
         };
         if wanted == 0 {
-            if self.resource.strategy.allow_unconditional_update() {
+            if self.store.resource.strategy.allow_unconditional_update() {
                 return Ok(());
             }
             let error = FieldError::invalid(
@@ -342,43 +354,46 @@ impl Store {
             );
             return Err(Status::invalid(
                 &Gvk::new(&gvr.group, &gvr.version, &gvr.resource),
-                name,
+                self.target.name,
                 [error].into(),
             ));
         }
         if wanted.to_string() == old.resource_version() {
             Ok(())
         } else {
-            Err(Status::modified(gvr, name))
+            Err(Status::modified(gvr, self.target.name))
         }
     }
 
-    fn uid_mismatch(&self, key: &str, name: &str, wanted: &str, found: &str) -> Status {
+    fn uid_mismatch(&self, key: &str, wanted: &str, found: &str) -> Status {
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
              Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
         );
-        Status::conflict(&self.resource.gvr, name, &why)
+        Status::conflict(&self.store.resource.gvr, self.target.name, &why)
     }
 
     /// Everything between the new state and admission's last word (apiserver `rest.BeforeUpdate`).
-    async fn before_update(
-        &self,
-        ctx: &WriteContext<'_>,
-        sub: Subresource<'_>,
-        (object, old): (&mut Object, &Object),
-        validator: &dyn AdmissionValidator,
-    ) -> Result<()> {
+    async fn before_update(&self, object: &mut Object, old: &Object) -> Result<()> {
         let large = object.is_larger_than(LARGE_BYTES);
-        let mut errors = run_blocking_if(large, || self.prepare_update(ctx, sub, object, old));
-        errors.extend(validator.field_errors(sub, object, Some(old)).await);
-        let strategy = &self.resource.strategy;
+        let mut errors = run_blocking_if(large, || self.prepare(object, old));
+        errors.extend(
+            self.validator
+                .field_errors(self.target.sub, object, Some(old))
+                .await,
+        );
+        let strategy = &self.store.resource.strategy;
         run_blocking_if(large, || {
-            errors.extend(strategy.validate_update(&self.context(ctx), sub, object, old));
+            errors.extend(strategy.validate_update(
+                &self.store.context(self.ctx),
+                self.target.sub,
+                object,
+                old,
+            ));
             if !errors.is_empty() {
-                return Err(self.invalid(object, errors));
+                return Err(self.store.invalid(object, errors));
             }
-            let warnings = match sub {
+            let warnings = match self.target.sub {
                 Subresource::Main | Subresource::Other("scale") => {
                     strategy.warnings(object, Some(old))
                 }
@@ -387,36 +402,34 @@ impl Store {
             };
             warnings
                 .into_iter()
-                .for_each(|warning| ctx.warnings.add(warning));
-            self.codec.restore_field_order(object);
+                .for_each(|warning| self.ctx.warnings.add(warning));
+            self.store.codec.restore_field_order(object);
             Ok(())
         })?;
-        self.check_references(sub, object, Some(old), validator)
+        self.store
+            .check_references(self.target.sub, object, Some(old), self.validator)
             .await
     }
 
     /// Lets the strategy prepare an update, and checks the metadata.
-    fn prepare_update(
-        &self,
-        ctx: &WriteContext<'_>,
-        sub: Subresource<'_>,
-        object: &mut Object,
-        old: &Object,
-    ) -> ErrorList {
-        let strategy = &self.resource.strategy;
-        if !self.resource.decl.namespaced {
+    fn prepare(&self, object: &mut Object, old: &Object) -> ErrorList {
+        let strategy = &self.store.resource.strategy;
+        if !self.store.resource.decl.namespaced {
             object.set_meta_str("namespace", "");
         }
         copy_meta(object, old, "generation");
         if strategy.has_status() {
-            match sub {
+            match self.target.sub {
                 Subresource::Main => copy_section(object, old, "status"),
                 Subresource::Status => keep_all_but_status(object, old),
                 Subresource::Other(_) => {}
             }
         }
-        strategy.prepare_for_update(&self.context(ctx), sub, object, old);
-        let counts = !matches!(sub, Subresource::Status | Subresource::Other("binding"));
+        strategy.prepare_for_update(&self.store.context(self.ctx), self.target.sub, object, old);
+        let counts = !matches!(
+            self.target.sub,
+            Subresource::Status | Subresource::Other("binding")
+        );
         if strategy.has_generation() && counts && object.generation() == old.generation() {
             bump_generation(object, old, strategy.has_status());
         }
@@ -434,8 +447,8 @@ impl Store {
         if object.deletion_grace_period_seconds().is_none() {
             copy_meta(object, old, "deletionGracePeriodSeconds");
         }
-        let checks = strategy.meta_checks(sub);
-        self.meta_rules().validate_update(object, old, checks)
+        let checks = strategy.meta_checks(self.target.sub);
+        self.store.meta_rules().validate_update(object, old, checks)
     }
 }
 

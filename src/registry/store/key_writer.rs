@@ -1,4 +1,4 @@
-//! Conditional writes to storage, and the state that they begin with.
+//! Conditional writes of one key, and the state that they begin with.
 
 use bytes::Bytes;
 
@@ -26,45 +26,36 @@ pub(super) struct PutOptions {
     pub keeps_managers: bool,
 }
 
+/// The writer of one key in storage.
+pub(super) struct KeyWriter<'a> {
+    store: &'a Store,
+    key: &'a str,
+}
+
 impl Store {
-    /// Creates a key.
-    async fn put_new(&self, key: &str, value: Bytes) -> std::result::Result<WriteOutcome, Failure> {
-        self.written(
-            self.storage.create(key, value, self.resource.ttl).await,
-            "create",
-        )
+    pub(super) fn key_writer<'a>(&'a self, key: &'a str) -> KeyWriter<'a> {
+        KeyWriter { store: self, key }
     }
+}
 
-    /// Replaces the value of a key that is at the revision `expected`.
-    pub(super) async fn put(
-        &self,
-        key: &str,
-        value: Bytes,
-        expected: Revision,
-    ) -> std::result::Result<WriteOutcome, Failure> {
-        self.written(
-            self.storage
-                .update(key, value, expected, self.resource.ttl)
-                .await,
-            "update",
-        )
-    }
-
+impl KeyWriter<'_> {
     /// Creates an object, or replaces the one at the revision `expected`. `value` is its encoding.
     /// If storage finds that too large, tries again without the managed fields, unless the write
     /// keeps them. Returns the bytes that were written.
-    pub(super) async fn put_object(
+    ///
+    /// # Errors
+    /// Those of storage, and 500 for an object that cannot be encoded.
+    pub async fn put_object(
         &self,
-        key: &str,
         object: &mut Object,
         value: Bytes,
-        write: PutOptions,
+        options: PutOptions,
     ) -> std::result::Result<(WriteOutcome, Bytes), Failure> {
-        let first = self.put_at(key, value.clone(), write.expected).await;
+        let first = self.put(value.clone(), options.expected).await;
         let too_large =
             matches!(&first, Err(failure) if failure.status.message == storage::TOO_LARGE);
         if !too_large
-            || write.keeps_managers
+            || options.keeps_managers
             || object
                 .metadata_mut()
                 .shift_remove("managedFields")
@@ -72,30 +63,39 @@ impl Store {
         {
             return first.map(|outcome| (outcome, value));
         }
-        let value = self.codec.encode(object)?;
-        self.put_at(key, value.clone(), write.expected)
+        let value = self.store.codec.encode(object)?;
+        self.put(value.clone(), options.expected)
             .await
             .map(|outcome| (outcome, value))
     }
 
-    async fn put_at(
+    /// Replaces the value of a key that is at the revision `expected`; creates the key if there is
+    /// none.
+    ///
+    /// # Errors
+    /// Those of storage.
+    pub async fn put(
         &self,
-        key: &str,
         value: Bytes,
         expected: Option<Revision>,
     ) -> std::result::Result<WriteOutcome, Failure> {
+        let (storage, ttl) = (&self.store.storage, self.store.resource.ttl);
         match expected {
-            Some(expected) => self.put(key, value, expected).await,
-            None => self.put_new(key, value).await,
+            Some(expected) => {
+                let outcome = storage.update(self.key, value, expected, ttl).await;
+                self.written(outcome, "update")
+            }
+            None => self.written(storage.create(self.key, value, ttl).await, "create"),
         }
     }
 
-    /// Deletes a key that is still at the revision that it was read at.
-    pub(super) async fn erase(&self, stored: &Stored) -> Result<WriteOutcome> {
-        Ok(self.written(
-            self.storage.delete(&stored.key, stored.mod_revision).await,
-            "delete",
-        )?)
+    /// Deletes the key if it is at the revision `expected`.
+    ///
+    /// # Errors
+    /// Those of storage.
+    pub async fn delete(&self, expected: Revision) -> Result<WriteOutcome> {
+        let outcome = self.store.storage.delete(self.key, expected).await;
+        Ok(self.written(outcome, "delete")?)
     }
 
     /// Maps the outcome of a transaction, and makes cached reads wait for what was written.
@@ -104,34 +104,43 @@ impl Store {
         outcome: storage::Result<WriteOutcome>,
         verb: &str,
     ) -> std::result::Result<WriteOutcome, Failure> {
-        let outcome = outcome
-            .map_err(|error| Failure::of_transaction(&error, self.fault(error.clone(), verb)))?;
-        if let (WriteOutcome::Committed(revision), Some(cacher)) = (&outcome, &self.cacher) {
+        let outcome = outcome.map_err(|error| {
+            Failure::of_transaction(&error, self.store.fault(error.clone(), verb))
+        })?;
+        if let (WriteOutcome::Committed(revision), Some(cacher)) = (&outcome, &self.store.cacher) {
             cacher.record_write(*revision);
         }
         Ok(outcome)
     }
 
     /// Returns the state that a write begins with, from the cache if it has the key.
-    pub(super) async fn current_state(&self, key: &str, verb: &str) -> Result<CurrentState> {
-        if let Some(snapshot) = self.cacher.as_ref().and_then(|cacher| cacher.snapshot())
-            && let Some(stored) = snapshot.get(key)
+    ///
+    /// # Errors
+    /// Those of storage.
+    pub async fn current_state(&self, verb: &str) -> Result<CurrentState> {
+        let cacher = self.store.cacher.as_ref();
+        if let Some(snapshot) = cacher.and_then(|cacher| cacher.snapshot())
+            && let Some(stored) = snapshot.get(self.key)
         {
             return Ok(CurrentState {
                 stored: Some(Stored::clone(stored)),
                 fresh: false,
             });
         }
-        self.read_current(key, verb).await
+        self.read_current(verb).await
     }
 
-    /// Reads the state of a key from storage.
-    pub(super) async fn read_current(&self, key: &str, verb: &str) -> Result<CurrentState> {
+    /// Reads the state of the key from storage.
+    ///
+    /// # Errors
+    /// Those of storage.
+    pub async fn read_current(&self, verb: &str) -> Result<CurrentState> {
         let stored = self
+            .store
             .storage
-            .get(key)
+            .get(self.key)
             .await
-            .map_err(|error| self.fault(error, verb))?;
+            .map_err(|error| self.store.fault(error, verb))?;
         Ok(CurrentState {
             stored,
             fresh: true,
