@@ -5,11 +5,13 @@ pub mod cel;
 mod certificates;
 mod deny;
 mod ingress_class;
+pub mod kinds;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod namespaces;
 mod node_restriction;
 pub mod plugins;
+pub mod policy;
 mod pod_resize;
 mod pod_topology_labels;
 mod pods;
@@ -24,10 +26,13 @@ mod taints;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use plugins::{PLUGINS, PluginDeps, Support};
+use plugins::{PLUGINS, Support};
+
+pub use plugins::PluginDeps;
 
 use crate::auth::User;
-use crate::auth::authz::Authorizer;
+use crate::meta::options::OperationOptions;
+use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status};
 
@@ -52,8 +57,26 @@ impl Operation {
     }
 }
 
+/// What plugins have to say besides their verdict.
+pub trait Notes: Send + Sync {
+    /// Says something in a Warning header of the answer.
+    fn warn(&self, text: String);
+
+    /// Adds an annotation to the audit event of the request; the first of a key stays.
+    fn annotate(&self, key: String, value: String);
+}
+
+/// The second round of the mutating plugins, which one of them may ask for because others should
+/// see what it changed (apiserver `admission/reinvocation.go`).
+#[derive(Debug, Default)]
+pub struct Reinvocation {
+    /// Reports whether this is the second round.
+    pub is_reinvoke: bool,
+    /// Set by a plugin that changed the object.
+    pub should_reinvoke: bool,
+}
+
 /// The request as the plugins see it.
-#[derive(Debug)]
 pub struct Attributes<'a> {
     pub operation: Operation,
     pub gvr: &'a Gvr,
@@ -68,8 +91,11 @@ pub struct Attributes<'a> {
     pub object: Option<&'a mut Object>,
     /// The stored object of an update or delete.
     pub old: Option<&'a Object>,
-    pub user: &'a User,
+    pub user: &'a Arc<User>,
     pub dry_run: bool,
+    pub options: OperationOptions<'a>,
+    pub notes: &'a dyn Notes,
+    pub reinvocation: Reinvocation,
 }
 
 impl Attributes<'_> {
@@ -123,6 +149,25 @@ pub trait Objects: Send + Sync {
     /// Every object of the namespace, or of the cluster where `namespace` is empty, by key. Stored
     /// ones that cannot be read are left out and logged.
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>>;
+
+    /// The object as far as this server knows, without a look into the store for what it does not:
+    /// what is not served is not there either.
+    async fn known(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
+        self.get(gvr, namespace, name).await
+    }
+
+    /// The objects of the namespace, or of the cluster where `namespace` is empty, with labels that
+    /// the selector takes, by key. What is not served has none.
+    async fn select(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        selector: &LabelSelector,
+    ) -> Result<Vec<Arc<Object>>> {
+        let mut objects = self.list(gvr, namespace).await?;
+        objects.retain(|object| selector.matches(object.labels()));
+        Ok(objects)
+    }
 
     /// Creates an object as the server itself, with no regard to admission.
     ///
@@ -188,11 +233,20 @@ impl Chain {
     }
 
     /// Lets every plugin change the object; the first refusal ends it. Before the strategy prepares
-    /// and validates.
+    /// and validates. Where one asks for it, all of them run once more.
     ///
     /// # Errors
     /// The first refusal of a plugin.
     pub async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
+        self.admit_once(attributes).await?;
+        if attributes.reinvocation.should_reinvoke {
+            attributes.reinvocation.is_reinvoke = true;
+            self.admit_once(attributes).await?;
+        }
+        Ok(())
+    }
+
+    async fn admit_once(&self, attributes: &mut Attributes<'_>) -> Result<()> {
         for plugin in &self.plugins {
             if plugin.handles(attributes) {
                 plugin.admit(attributes).await?;
@@ -237,22 +291,12 @@ impl Default for Settings {
 /// The plugins of the server in the order in which they run: those of the [`plugins::PLUGINS`] that
 /// have code here and that `runs` says yes to, given the name and whether it runs where no flag
 /// names it.
-pub fn chain(
-    objects: &Arc<dyn Objects>,
-    authorizer: &Arc<dyn Authorizer>,
-    settings: &Settings,
-    runs: impl Fn(&str, bool) -> bool,
-) -> Chain {
-    let parts = PluginDeps {
-        objects,
-        authorizer,
-        settings,
-    };
+pub fn chain(parts: &PluginDeps<'_>, runs: impl Fn(&str, bool) -> bool) -> Chain {
     let chosen = PLUGINS
         .iter()
         .filter(|plugin| runs(plugin.name, plugin.by_default));
     let built = chosen.filter_map(|plugin| match plugin.support {
-        Support::Runs(build) => Some(build(&parts)),
+        Support::Runs(build) => Some(build(parts)),
         Support::Inert(_) | Support::Missing(_) => None,
     });
     Chain::new(built.collect())

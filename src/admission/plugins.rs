@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use super::kinds::Kinds;
+use super::policy::{self, Policies};
 use super::{
     Objects, Plugin, Settings, certificates, deny, ingress_class, limit_ranger,
     namespace_lifecycle, namespaces, node_restriction, pod_resize, pod_topology_labels, pods,
@@ -16,6 +18,20 @@ pub struct PluginDeps<'a> {
     pub objects: &'a Arc<dyn Objects>,
     pub authorizer: &'a Arc<dyn Authorizer>,
     pub settings: &'a Settings,
+    pub kinds: &'a Arc<dyn Kinds>,
+    pub policies: &'a Policies,
+}
+
+impl PluginDeps<'_> {
+    /// What the policies need of them.
+    fn of_policies(&self) -> policy::Parts {
+        policy::Parts {
+            objects: self.objects.clone(),
+            kinds: self.kinds.clone(),
+            authorizer: self.authorizer.clone(),
+            metrics: Arc::new(policy::observation::Traced),
+        }
+    }
 }
 
 /// The support of this server for a plugin.
@@ -103,7 +119,7 @@ pub const PLUGINS: &[Entry] = &[
     // What is new goes above; these come last.
     default("MutatingAdmissionPolicy", Missing("mutating policies are not applied")),
     default("MutatingAdmissionWebhook", Missing("mutating webhooks are not called")),
-    default("ValidatingAdmissionPolicy", Missing("validating policies are not enforced")),
+    default("ValidatingAdmissionPolicy", Runs(|parts| Box::new(policy::ValidatingAdmissionPolicy { source: parts.policies.validating.clone(), parts: parts.of_policies() }))),
     default("ValidatingAdmissionWebhook", Missing("validating webhooks are not called")),
     // Last, so that only requests that all others admit are counted.
     default("ResourceQuota", Runs(|parts| Box::new(quota::ResourceQuota::new(parts.objects.clone())))),
@@ -116,6 +132,7 @@ const NO_WORKLOADS: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::kinds::NoKinds;
     use crate::auth::authz::AlwaysDeny;
 
     struct Nothing;
@@ -143,10 +160,13 @@ mod tests {
     fn every_plugin_is_listed_once_under_the_name_that_it_has() {
         let (objects, authorizer): (Arc<dyn Objects>, Arc<dyn Authorizer>) =
             (Arc::new(Nothing), Arc::new(AlwaysDeny));
+        let kinds: Arc<dyn Kinds> = Arc::new(NoKinds);
         let parts = PluginDeps {
             objects: &objects,
             authorizer: &authorizer,
             settings: &Settings::default(),
+            kinds: &kinds,
+            policies: &Policies::default(),
         };
         let mut names = std::collections::BTreeSet::new();
         for plugin in PLUGINS {

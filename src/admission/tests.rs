@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::auth::authz::AlwaysDeny;
+use crate::auth::authz::{AlwaysDeny, Authorizer};
 use crate::meta::{Value, json};
 
 /// Objects by resource, namespace and name.
@@ -39,6 +39,14 @@ impl Objects for Memory {
         self.0.lock().insert(key, Arc::new(object));
         Ok(())
     }
+}
+
+/// Listens to no note.
+struct Silent;
+
+impl Notes for Silent {
+    fn warn(&self, _text: String) {}
+    fn annotate(&self, _key: String, _value: String) {}
 }
 
 fn object(value: Value) -> Object {
@@ -95,13 +103,18 @@ impl Request {
     /// refusal.
     async fn run(mut self, objects: &Arc<dyn Objects>) -> std::result::Result<Value, String> {
         let authorizer: Arc<dyn Authorizer> = Arc::new(AlwaysDeny);
-        let chain = chain(
+        let kinds: Arc<dyn kinds::Kinds> = Arc::new(kinds::NoKinds);
+        let parts = PluginDeps {
             objects,
-            &authorizer,
-            &Settings::default(),
-            |name, by_default| by_default || name == "NodeRestriction" || self.also == name,
-        );
-        let gvk = Gvk::default();
+            authorizer: &authorizer,
+            settings: &Settings::default(),
+            kinds: &kinds,
+            policies: &policy::Policies::default(),
+        };
+        let chain = chain(&parts, |name, by_default| {
+            by_default || name == "NodeRestriction" || self.also == name
+        });
+        let (gvk, user) = (Gvk::default(), Arc::new(self.user));
         let mut attributes = Attributes {
             operation: self.operation,
             gvr: &self.gvr,
@@ -111,8 +124,11 @@ impl Request {
             name: &self.name,
             object: self.object.as_mut(),
             old: self.old.as_ref(),
-            user: &self.user,
+            user: &user,
             dry_run: false,
+            options: OperationOptions::None,
+            notes: &Silent,
+            reinvocation: Reinvocation::default(),
         };
         let mut result = chain.admit(&mut attributes).await;
         if result.is_ok() {

@@ -53,6 +53,19 @@ pub fn run_blocking_if<T>(large: bool, work: impl FnOnce() -> T) -> T {
     if large { run_blocking(work) } else { work() }
 }
 
+/// Awaits a future whose work is CPU-bound if `slow` through `block_in_place`, like
+/// [`run_blocking`], else directly.
+pub async fn run_future_blocking_if<T>(slow: bool, work: impl Future<Output = T>) -> T {
+    if slow
+        && let Ok(handle) = Handle::try_current()
+        && handle.runtime_flavor() == RuntimeFlavor::MultiThread
+        && let Some(_permit) = Permit::try_acquire(&BLOCKING_THREADS)
+    {
+        return block_in_place(|| handle.block_on(work));
+    }
+    work.await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,14 +3,19 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
 use super::informer::{EventHandler, Informers};
+use crate::admission::policy::{self, Observer, Part, Policies};
 use crate::auth::authz::node::{self, NodeGraph};
 use crate::auth::authz::rbac::RbacStore;
 use crate::extensions::Extensions;
 use crate::meta::selector::FieldReader;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status};
+use crate::registry::resource::Hooks;
 use crate::registry::{Registry, Store};
+use crate::storage::Revision;
 
 /// The resources of RBAC.
 const RBAC_RESOURCES: [&str; 4] = [
@@ -87,6 +92,59 @@ pub async fn watch_definitions(
     informers.start(definitions, Arc::new(handler)).await
 }
 
+/// Keeps the admission policies up to date with what other servers write.
+///
+/// # Errors
+/// The store's, of the first list.
+pub async fn watch_policies(
+    registry: &Registry,
+    policies: &Policies,
+    informers: &Informers,
+) -> Result<()> {
+    for (resource, observer, part) in policies.observers() {
+        let store = store(registry, policy::GROUP, resource)?;
+        let handler = PolicyHandler { observer, part };
+        informers.start(store, Arc::new(handler)).await?;
+    }
+    Ok(())
+}
+
+/// Hands the policies of one kind, or their bindings, to the admission plugin.
+pub struct PolicyHandler {
+    pub observer: Arc<dyn Observer>,
+    pub part: Part,
+}
+
+impl EventHandler for PolicyHandler {
+    fn replace(&self, objects: &[Object], revision: Revision) {
+        self.observer.replace(self.part, objects, revision);
+    }
+
+    fn upsert(&self, object: &Object) {
+        self.observer.observe(self.part, object);
+    }
+
+    fn remove(&self, object: &Object) {
+        let revision = object.resource_version().parse().unwrap_or(0);
+        self.observer.forget(self.part, object.name(), revision);
+    }
+
+    // What was in effect stays so.
+    fn unreadable(&self, _object: &Object) {}
+}
+
+/// The writes of this server take effect before clients get their answers.
+#[async_trait]
+impl Hooks for PolicyHandler {
+    async fn written(&self, object: &Object, _old: Option<&Object>) {
+        self.upsert(object);
+    }
+
+    async fn deleted(&self, object: &Object) {
+        self.remove(object);
+    }
+}
+
 /// Passes the objects of one RBAC resource to the authorizer.
 struct RbacHandler {
     rbac: Arc<RbacStore>,
@@ -94,7 +152,7 @@ struct RbacHandler {
 }
 
 impl EventHandler for RbacHandler {
-    fn replace(&self, objects: &[Object]) {
+    fn replace(&self, objects: &[Object], _revision: Revision) {
         self.rbac.replace(&self.kind, objects);
     }
 
@@ -123,7 +181,7 @@ impl EventHandler for NodeGraphHandler {
         self.kind == "Pod" && self.graph.knows_pod(object)
     }
 
-    fn replace(&self, objects: &[Object]) {
+    fn replace(&self, objects: &[Object], _revision: Revision) {
         self.graph.replace(&self.kind, objects);
     }
 
@@ -141,7 +199,7 @@ impl EventHandler for NodeGraphHandler {
 struct DefinitionHandler(Arc<Extensions>);
 
 impl EventHandler for DefinitionHandler {
-    fn replace(&self, objects: &[Object]) {
+    fn replace(&self, objects: &[Object], _revision: Revision) {
         self.0.replace(objects);
     }
 

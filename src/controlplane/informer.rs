@@ -33,12 +33,16 @@ pub trait EventHandler: Send + Sync + 'static {
     fn is_unchanged(&self, _object: &dyn FieldReader) -> bool {
         false
     }
-    /// These are all there are.
-    fn replace(&self, objects: &[Object]);
+    /// These are all there were at the revision.
+    fn replace(&self, objects: &[Object], revision: Revision);
     /// This one is new or changed.
     fn upsert(&self, object: &Object);
     /// This one is gone. Of one that cannot be read, only namespace and name are known.
     fn remove(&self, object: &Object);
+    /// This one is there and cannot be read: only namespace and name are known.
+    fn unreadable(&self, object: &Object) {
+        self.remove(object);
+    }
 }
 
 /// The informers of a server, each with its health.
@@ -151,7 +155,7 @@ async fn list(
         }
         budget.step().await;
     }
-    handler.replace(&objects);
+    handler.replace(&objects, page.revision);
     Ok(page.revision)
 }
 
@@ -178,10 +182,13 @@ async fn watch(
             (EventKind::Added | EventKind::Modified, Ok(object)) => handler.upsert(&object),
             (EventKind::Deleted, Ok(object)) => handler.remove(&object),
             (EventKind::InitialEventsEnd, Ok(_)) => {}
-            // What it was before counts no more.
-            (_, Err(why)) => {
+            (EventKind::Deleted, Err(why)) => {
                 store.skip(&stored, &why);
                 handler.remove(&store.named(&stored));
+            }
+            (_, Err(why)) => {
+                store.skip(&stored, &why);
+                handler.unreadable(&store.named(&stored));
             }
         }
     }
@@ -206,7 +213,7 @@ mod tests {
     }
 
     impl EventHandler for Names {
-        fn replace(&self, objects: &[Object]) {
+        fn replace(&self, objects: &[Object], _revision: Revision) {
             *self.known.lock() = objects
                 .iter()
                 .map(|object| object.name().to_owned())

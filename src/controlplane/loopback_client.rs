@@ -11,6 +11,7 @@ use crate::auth::{ObjectSource, User};
 use crate::cacher::CachedObject;
 use crate::merge::APISERVER_MANAGER;
 use crate::meta::options::DeleteOptions;
+use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, Value};
 use crate::registry::store::{AdmitAll, Target, Updater, Warnings, WriteContext};
@@ -175,6 +176,37 @@ impl Objects for LoopbackClient {
                 .map(Arc::new)
         };
         Ok(known.iter().filter_map(tree).collect())
+    }
+
+    async fn known(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
+        let Some(store) = self.registry.get(gvr) else {
+            return Ok(None);
+        };
+        let stored = store.cached_find_stored(namespace, name).await?;
+        stored
+            .map(|stored| store.codec.decode_defaulted(&stored).map(Arc::new))
+            .transpose()
+    }
+
+    async fn select(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        selector: &LabelSelector,
+    ) -> Result<Vec<Arc<Object>>> {
+        let Some(store) = self.registry.get(gvr) else {
+            return Ok(Vec::new());
+        };
+        let selected = store.cached_select_stored(namespace, selector).await?;
+        let tree = |stored: &Arc<CachedObject>| {
+            store
+                .codec
+                .decode_defaulted(stored)
+                .map_err(|why| store.skip(stored, &why))
+                .ok()
+                .map(Arc::new)
+        };
+        Ok(selected.iter().filter_map(tree).collect())
     }
 
     async fn create(&self, gvr: &Gvr, object: Object) -> Result<()> {

@@ -8,3 +8,4 @@ pub mod informer;
 pub mod loopback_client;
 pub mod master_leases;
 pub mod reconcilers;
+pub mod served_kinds;

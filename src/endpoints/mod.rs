@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::Chain;
+use crate::admission::policy::references::Resolver;
 use crate::auth::User;
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
@@ -41,6 +42,8 @@ pub struct Api {
     pub extensions: Arc<Extensions>,
     pub admission: Arc<Chain>,
     pub authorizer: Arc<dyn Authorizer>,
+    /// Resolves what admission policies and their bindings refer to.
+    pub references: Resolver,
     /// The rules that RBAC objects grant; `None` where RBAC does not authorize.
     pub rbac: Option<Arc<RbacStore>>,
     pub token_reviewer: Arc<dyn TokenReviewer>,

@@ -1,8 +1,8 @@
 //! Request options: get, list, create, update, patch and delete options from the query or body
 //! (apimachinery `apis/meta/v1`, `apis/meta/internalversion/validation`).
 
-use crate::meta::Value;
 use crate::meta::go;
+use crate::meta::{Map, Value, json};
 
 use super::field::{ErrorList, FieldError, Path};
 use super::gvk::Gvk;
@@ -49,7 +49,8 @@ impl Query {
         self.get(key).map(parse_int).transpose()
     }
 
-    fn all(&self, key: &str) -> Vec<String> {
+    /// All values of `key`.
+    pub fn all(&self, key: &str) -> Vec<String> {
         self.0
             .iter()
             .filter(|(name, _)| name == key)
@@ -253,8 +254,42 @@ pub struct WriteOptions {
     pub dry_run: bool,
     pub field_manager: String,
     pub field_validation: FieldValidation,
+    /// Set where the client says how to validate fields.
+    pub names_validation: bool,
     /// Only for apply.
     pub force: Option<bool>,
+}
+
+/// The options of a request, as admission shows them.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum OperationOptions<'a> {
+    #[default]
+    None,
+    Write(&'a WriteOptions),
+    Delete(&'a DeleteOptions),
+}
+
+/// The apiVersion of all options.
+const OPTIONS_VERSION: &str = "meta.k8s.io/v1";
+
+impl OperationOptions<'_> {
+    /// Reports whether the request is to have no effect.
+    pub fn dry_run(self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Write(options) => options.dry_run,
+            Self::Delete(options) => options.dry_run,
+        }
+    }
+
+    /// Returns the options as an object; `write` is the kind of those of a write.
+    pub fn to_value(self, write: &str) -> Option<Value> {
+        match self {
+            Self::None => None,
+            Self::Write(options) => Some(options.to_value(write)),
+            Self::Delete(options) => Some(options.to_value()),
+        }
+    }
 }
 
 /// The kind of write that the options belong to.
@@ -267,6 +302,27 @@ pub enum Write {
 }
 
 impl WriteOptions {
+    fn to_value(&self, kind: &str) -> Value {
+        let mut shown = Map::new();
+        shown.insert("kind", kind.into());
+        shown.insert("apiVersion", OPTIONS_VERSION.into());
+        if self.dry_run {
+            shown.insert("dryRun", json!(["All"]));
+        }
+        if !self.field_manager.is_empty() {
+            shown.insert("fieldManager", self.field_manager.as_str().into());
+        }
+        if self.names_validation {
+            let text = match self.field_validation {
+                FieldValidation::Ignore => "Ignore",
+                FieldValidation::Warn => "Warn",
+                FieldValidation::Strict => "Strict",
+            };
+            shown.insert("fieldValidation", text.into());
+        }
+        Value::Object(shown)
+    }
+
     /// Reads and validates the options of a write.
     ///
     /// # Errors
@@ -316,6 +372,9 @@ impl WriteOptions {
             dry_run: !dry_run.is_empty(),
             field_manager,
             field_validation,
+            names_validation: query
+                .get("fieldValidation")
+                .is_some_and(|text| !text.is_empty()),
             force,
         })
     }
@@ -353,6 +412,17 @@ pub enum Propagation {
     Orphan,
 }
 
+impl Propagation {
+    /// The name in DeleteOptions.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Foreground => "Foreground",
+            Self::Background => "Background",
+            Self::Orphan => "Orphan",
+        }
+    }
+}
+
 /// DeleteOptions, from the query or a decoded body.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
@@ -365,6 +435,37 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
+    fn to_value(&self) -> Value {
+        let mut shown = Map::new();
+        shown.insert("kind", "DeleteOptions".into());
+        shown.insert("apiVersion", OPTIONS_VERSION.into());
+        if let Some(seconds) = self.grace_period_seconds {
+            shown.insert("gracePeriodSeconds", seconds.into());
+        }
+        let mut preconditions = Map::new();
+        for (key, wanted) in [
+            ("uid", &self.uid),
+            ("resourceVersion", &self.resource_version),
+        ] {
+            if let Some(wanted) = wanted {
+                preconditions.insert(key, wanted.as_str().into());
+            }
+        }
+        if !preconditions.is_empty() {
+            shown.insert("preconditions", Value::Object(preconditions));
+        }
+        if let Some(orphan) = self.orphan_dependents {
+            shown.insert("orphanDependents", orphan.into());
+        }
+        if let Some(propagation) = self.propagation {
+            shown.insert("propagationPolicy", propagation.as_str().into());
+        }
+        if self.dry_run {
+            shown.insert("dryRun", json!(["All"]));
+        }
+        Value::Object(shown)
+    }
+
     /// Reads and validates the options of a delete.
     ///
     /// # Errors

@@ -57,16 +57,6 @@ pub const UNENFORCED: &[Unenforced] = &[
     ),
     row(
         "admissionregistration.k8s.io",
-        "validatingadmissionpolicies",
-        |_| Some(POLICIES),
-    ),
-    row(
-        "admissionregistration.k8s.io",
-        "validatingadmissionpolicybindings",
-        |_| Some(POLICIES),
-    ),
-    row(
-        "admissionregistration.k8s.io",
         "mutatingadmissionpolicies",
         |_| Some(POLICIES),
     ),

@@ -77,6 +77,12 @@ pub trait AdmissionValidator: Send + Sync {
         ErrorList::new()
     }
 
+    /// Returns errors in what an object refers to. They are reported only of an object that is valid
+    /// in itself.
+    async fn reference_errors(&self, _new: &Object, _old: Option<&Object>) -> ErrorList {
+        ErrorList::new()
+    }
+
     /// Checks that an update (or apply) may create an object that does not exist.
     async fn authorize_create(&self) -> Result<()>;
 }

@@ -10,6 +10,9 @@ use super::health;
 use super::run::ServerDeps;
 use super::stores::{self, StoreFactory};
 use super::token_requests::TokenRequestIssuer;
+use crate::admission::kinds::Kinds;
+use crate::admission::policy::Policies;
+use crate::admission::policy::references::Resolver;
 use crate::admission::{self, Objects, Settings};
 use crate::auth::authz::node::{NodeAuthorizer, NodeGraph};
 use crate::auth::authz::rbac::RbacStore;
@@ -20,12 +23,15 @@ use crate::base::random;
 use crate::cacher::EncodingCache;
 use crate::controlplane::bootstrap::{self, FrontProxy, Params};
 use crate::controlplane::endpoint_reconciler::EndpointReconciler;
-use crate::controlplane::event_handlers::{watch_definitions, watch_node_graph, watch_rbac};
+use crate::controlplane::event_handlers::{
+    watch_definitions, watch_node_graph, watch_policies, watch_rbac,
+};
 use crate::controlplane::informer::Informers;
 use crate::controlplane::loopback_client::LoopbackClient;
 use crate::controlplane::master_leases::MasterLeases;
 use crate::controlplane::reconcilers::service_cidr::{self, DefaultServiceCidr};
 use crate::controlplane::reconcilers::{EventRecorder, Repairs};
+use crate::controlplane::served_kinds::ServedKinds;
 use crate::discovery::ServerInfo;
 use crate::endpoints::Api;
 use crate::endpoints::handlers::token::TokenIssuer;
@@ -68,6 +74,8 @@ struct Cluster {
     rbac: Arc<RbacStore>,
     extensions: Arc<Extensions>,
     authorizer: Arc<dyn Authorizer>,
+    policies: Policies,
+    kinds: Arc<dyn Kinds>,
 }
 
 /// Builds a server: creates the bootstrap objects and waits until authorization knows its rules.
@@ -78,13 +86,15 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     let clock = Clock::system();
     let hooks = Arc::new(DefinitionHooks::default());
     let node_ports = Arc::new(stores::node_ports(deps));
-    let registry = Arc::new(stores::registry(deps, &clock, &hooks, &node_ports));
+    let policies = Policies::default();
+    let registry = stores::registry(deps, &clock, &hooks, &node_ports, &policies);
+    let registry = Arc::new(registry);
     let mut repairs = Repairs::new(&registry, node_ports, &clock, &hostname())?;
     repairs.check_node_ports().await;
     let endpoint_reconciler = endpoint_reconciler(deps, &registry, &clock).await?;
     repairs.check_cluster_ips().await;
     tokio::spawn(repairs.run(deps.shutdown.stopping()));
-    let cluster = start_informers(deps, registry, &clock, &hooks).await?;
+    let cluster = start_informers(deps, registry, &clock, &hooks, policies).await?;
     health::add_informers(&deps.health, &cluster.informers);
     let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
     log_unenforced(&cluster.registry).await;
@@ -101,18 +111,22 @@ async fn start_informers(
     registry: Arc<Registry>,
     clock: &Clock,
     hooks: &DefinitionHooks,
+    policies: Policies,
 ) -> Result<Cluster, Status> {
     let (rbac, informers) = (Arc::new(RbacStore::default()), Informers::default());
     watch_rbac(&registry, &rbac, &informers).await?;
     let extensions = extensions(deps, &registry, clock, hooks, &informers).await?;
     let authorizer = authorizer(&deps.config, &registry, &rbac, &informers).await?;
+    watch_policies(&registry, &policies, &informers).await?;
     Ok(Cluster {
         client: Arc::new(LoopbackClient::new(registry.clone())),
+        kinds: Arc::new(ServedKinds::new(registry.clone())),
         registry,
         informers,
         rbac,
         extensions,
         authorizer,
+        policies,
     })
 }
 
@@ -158,6 +172,11 @@ fn filter_chain(
         },
         api: Arc::new(Api {
             admission: Arc::new(admission_chain(&config.admission, &cluster)),
+            references: Resolver {
+                objects: cluster.client,
+                kinds: cluster.kinds,
+                authorizer: cluster.authorizer.clone(),
+            },
             registry: cluster.registry,
             extensions: cluster.extensions,
             authorizer: cluster.authorizer,
@@ -183,7 +202,14 @@ fn admission_chain(config: &config::Admission, cluster: &Cluster) -> admission::
     };
     let objects: Arc<dyn Objects> = cluster.client.clone();
     let runs = |plugin: &str, by_default: bool| config.runs(plugin, by_default);
-    let chain = admission::chain(&objects, &cluster.authorizer, &settings, runs);
+    let parts = admission::PluginDeps {
+        objects: &objects,
+        authorizer: &cluster.authorizer,
+        settings: &settings,
+        kinds: &cluster.kinds,
+        policies: &cluster.policies,
+    };
+    let chain = admission::chain(&parts, runs);
     let names = chain.names().join(", ");
     tracing::info!("admission plugins, in this order: {names}");
     for (plugin, why) in config.inert() {

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use super::run::ServerDeps;
+use crate::admission::policy::{self, Policies};
 use crate::base::clock::Clock;
 use crate::builtin;
 use crate::builtin::autoscaling::{self, AutoscalerConversion};
 use crate::builtin::core::service::allocation::{self, ServiceAllocator};
 use crate::builtin::core::service::node_ports::NodePorts;
 use crate::builtin::events::EventConversion;
+use crate::controlplane::event_handlers::PolicyHandler;
 use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks};
+use crate::registry::resource::Hooks;
 use crate::registry::{Registry, Resource, Store, StrategyHandle};
 use crate::schema::ResourceDecl;
 
@@ -83,6 +86,7 @@ pub fn registry(
     clock: &Clock,
     definitions: &Arc<DefinitionHooks>,
     node_ports: &Arc<NodePorts>,
+    policies: &Policies,
 ) -> Registry {
     let (schema, config) = (crate::schema::builtin(), &deps.config);
     let stores = StoreFactory::new(deps, clock);
@@ -122,9 +126,18 @@ pub fn registry(
                 resource.versions = autoscaling::versions();
                 resource.conversion = (version == "v1").then_some(&AutoscalerConversion as _);
             }
+            (policy::GROUP, _, _) => resource.hooks = policy_hooks(policies, &decl.resource),
             _ => {}
         }
         stores.store(resource)
     });
     Registry::new(resources, config.apis.hidden())
+}
+
+/// Returns the hooks that bring policies and their bindings into effect.
+fn policy_hooks(policies: &Policies, resource: &str) -> Option<Arc<dyn Hooks>> {
+    let observers = policies.observers().into_iter();
+    let mut of_resource = observers.filter(|(name, ..)| *name == resource);
+    let (_, observer, part) = of_resource.next()?;
+    Some(Arc::new(PolicyHandler { observer, part }))
 }

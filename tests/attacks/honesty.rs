@@ -247,7 +247,7 @@ async fn writes_of_unenforced_objects_are_warned_about() {
                     "matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "false"}],
                 }}),
             ),
-            true,
+            false,
         ),
         (
             format!("{admission}/validatingadmissionpolicybindings"),
@@ -255,7 +255,7 @@ async fn writes_of_unenforced_objects_are_warned_about() {
                 "ValidatingAdmissionPolicyBinding",
                 json!({"spec": {"policyName": "a", "validationActions": ["Deny"]}}),
             ),
-            true,
+            false,
         ),
         (
             format!("/apis/{flow}/v1/prioritylevelconfigurations"),
@@ -505,7 +505,6 @@ async fn a_plugin_that_cannot_run_cannot_be_asked_for() {
         "PodSecurity",
         "ValidatingAdmissionWebhook",
         "MutatingAdmissionWebhook",
-        "ValidatingAdmissionPolicy",
         "MutatingAdmissionPolicy",
         "NodeDeclaredFeatureValidator",
         "ImagePolicyWebhook",

@@ -12,6 +12,7 @@ mod honesty;
 mod identity;
 mod overload;
 mod paths;
+mod policies;
 mod rules;
 mod rotation;
 mod services;

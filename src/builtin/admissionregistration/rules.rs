@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::admission_policy::expressions::invalid;
+use crate::admission::cel::{Compiler, Declarations, Returns};
 use crate::builtin::defaulting::{fill, parts};
 use crate::builtin::resource_traits::{DEFAULT, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, one_of};
 
 /// Webhooks and policies: they count changes of anything, and no write may be blind.
@@ -150,16 +152,41 @@ pub fn check_named_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
     check_rule(errors, path, rule);
 }
 
-/// Conditions on requests: each has a name of its own and an expression.
-pub fn check_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Value]) {
+/// The end of names of configurations that the server reads from files.
+const STATIC_SUFFIX: &str = ".static.k8s.io";
+
+/// What to say of an object that has the name of a configuration in a file.
+pub fn static_name_warnings(object: &Object) -> Vec<String> {
+    if !object.name().ends_with(STATIC_SUFFIX) {
+        return Vec::new();
+    }
+    vec![format!(
+        "metadata.name: names ending with \"{STATIC_SUFFIX}\" are reserved for static manifest-based configurations and cannot be managed via the API"
+    )]
+}
+
+/// Conditions on requests: each has a name of its own and an expression, which may name the
+/// parameters of a policy that has `params`.
+pub fn check_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Value], params: bool) {
+    let compiler = Compiler::without_variables();
+    let declarations = Declarations {
+        params,
+        authorizer: true,
+        patch_types: false,
+    };
     if conditions.len() > CONDITIONS_MAX {
         errors.push(FieldError::too_many(path, conditions.len(), CONDITIONS_MAX));
     }
     let mut seen = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
-        if condition.str("expression").trim().is_empty() {
+        let expression = condition.str("expression").trim();
+        if expression.is_empty() {
             errors.push(FieldError::required(&path.child("expression"), ""));
+        } else {
+            let compiled = compiler.compile(expression, Returns::Bool, declarations);
+            let why = compiled.error();
+            errors.extend(why.map(|why| invalid(&path.child("expression"), expression, why)));
         }
         let name = condition.str("name");
         let path = path.child("name");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::rules::{ADMISSION, check_conditions, check_rule, default_rules};
+use super::rules::{ADMISSION, check_conditions, check_rule, default_rules, static_name_warnings};
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, integer};
 use crate::builtin::defaulting::{fill, part, parts};
 use crate::builtin::resource_traits::ResourceEntry;
@@ -66,6 +66,10 @@ impl Strategy for MutatingWebhookConfigurationStrategy {
     ) -> ErrorList {
         check(object, validation_options(object, old))
     }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        static_name_warnings(object)
+    }
 }
 
 impl Strategy for ValidatingWebhookConfigurationStrategy {
@@ -85,6 +89,10 @@ impl Strategy for ValidatingWebhookConfigurationStrategy {
         old: &Object,
     ) -> ErrorList {
         check(object, validation_options(object, old))
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        static_name_warnings(object)
     }
 }
 
@@ -243,6 +251,7 @@ fn check_hook(
             errors,
             &path.child("matchConditions"),
             hook.list("matchConditions"),
+            false,
         );
     }
 }

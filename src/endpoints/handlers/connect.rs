@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use http::{Response, StatusCode};
 
-use super::RequestContext;
+use super::{RequestContext, stream_options};
 use crate::auth::authz::{Attributes, Decision};
 use crate::endpoints::body::{self, Body};
 use crate::meta::field::FieldError;
@@ -33,6 +33,9 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
         ("pods", "exec" | "attach" | "portforward")
     ) {
         ensure_may_create(ctx).await?;
+    }
+    if subresource != "log" {
+        stream_options::admit(ctx).await?;
     }
     match (ctx.store.resource.gvr.resource.as_str(), subresource) {
         ("pods", "proxy") => pod_address(ctx).await?,

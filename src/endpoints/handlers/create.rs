@@ -8,7 +8,7 @@ use http::Response;
 use http::header::CONTENT_TYPE;
 
 use crate::meta::Object;
-use crate::meta::options::{Write, WriteOptions};
+use crate::meta::options::{OperationOptions, Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::registry::store::Warnings;
 use crate::registry::strategy::Subresource;
@@ -52,10 +52,10 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
         &ctx.manager(&options.field_manager),
     );
     let name = object.name().to_owned();
-    ctx.admit(&mut object, None, &name, options.dry_run).await?;
+    ctx.admit(&mut object, None, &name, &options).await?;
     let validator = RequestValidator {
         ctx,
-        dry_run: options.dry_run,
+        options: OperationOptions::Write(&options),
     };
     let live = ctx
         .store

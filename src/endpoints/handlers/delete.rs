@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Response, header};
 
 use crate::codec;
-use crate::meta::options::{DeleteOptions, ListOptions};
+use crate::meta::options::{DeleteOptions, ListOptions, OperationOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Object, Status};
 
@@ -22,7 +22,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     let options = options(ctx, &body)?;
     let validator = RequestValidator {
         ctx,
-        dry_run: options.dry_run,
+        options: OperationOptions::Delete(&options),
     };
     let name = ctx.request.info.url_name();
     let deleted = ctx
@@ -64,7 +64,7 @@ pub async fn handle_collection(ctx: &RequestContext<'_>, body: Bytes) -> Result<
     let options = options(ctx, &body)?;
     let validator = RequestValidator {
         ctx,
-        dry_run: options.dry_run,
+        options: OperationOptions::Delete(&options),
     };
     let page = ctx
         .store

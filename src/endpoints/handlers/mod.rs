@@ -13,22 +13,27 @@ mod list;
 mod patch;
 mod reviews;
 pub mod scale;
+mod stream_options;
 mod subresources;
 pub mod token;
 mod update;
 mod watch;
 mod write;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, Response, header};
+use parking_lot::Mutex;
 
-use crate::admission::{Attributes, Operation};
+use crate::admission::policy::{self, references};
+use crate::admission::{Attributes, Notes, Operation, Reinvocation};
 use crate::auth::authz::{self, escalation};
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::merge::managers;
+use crate::meta::options::{OperationOptions, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Gvk, Object, Status};
 use crate::registry::store::{AdmissionValidator, Store, Warnings, WriteContext};
@@ -52,6 +57,34 @@ pub struct RequestContext<'a> {
     pub store: Arc<Store>,
     pub output: Output,
     pub warnings: Warnings,
+    /// The kind of the subresource, where it is not that of the resource.
+    subresource_kind: Option<Gvk>,
+    audit_annotations: Mutex<AuditAnnotations>,
+}
+
+/// The most bytes that admission may add to the audit event of a request.
+const MAX_ANNOTATION_BYTES: usize = 1 << 20;
+
+/// What admission wants to have in the audit event of a request.
+#[derive(Debug, Default)]
+struct AuditAnnotations {
+    by_key: BTreeMap<String, String>,
+    bytes: usize,
+}
+
+impl Notes for RequestContext<'_> {
+    fn warn(&self, text: String) {
+        self.warnings.add(text);
+    }
+
+    fn annotate(&self, key: String, value: String) {
+        let mut annotations = self.audit_annotations.lock();
+        let bytes = annotations.bytes + key.len() + value.len();
+        if bytes <= MAX_ANNOTATION_BYTES && !annotations.by_key.contains_key(&key) {
+            annotations.by_key.insert(key, value);
+            annotations.bytes = bytes;
+        }
+    }
 }
 
 /// Answers a request to a resource. Every failure becomes a Status in the representation that the
@@ -156,9 +189,11 @@ impl<'a> RequestContext<'a> {
         Self {
             api,
             request,
+            subresource_kind: subresource_kind(&store.resource, &info.subresource),
             store,
             output: Output::default(),
             warnings: Warnings::default(),
+            audit_annotations: Mutex::default(),
         }
         .negotiated()
     }
@@ -361,7 +396,7 @@ impl<'a> RequestContext<'a> {
         object: &mut Object,
         old: Option<&Object>,
         name: &str,
-        dry_run: bool,
+        options: &WriteOptions,
     ) -> Result<()> {
         let operation = if old.is_some() {
             Operation::Update
@@ -372,7 +407,7 @@ impl<'a> RequestContext<'a> {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(Status::forbidden(&self.store.resource.gvr, name, why));
         }
-        let mut attributes = self.attributes(operation, name, dry_run);
+        let mut attributes = self.attributes(operation, name, OperationOptions::Write(options));
         attributes.object = Some(object);
         attributes.old = old;
         self.api.admission.admit(&mut attributes).await
@@ -388,10 +423,11 @@ impl<'a> RequestContext<'a> {
         &self,
         gvk: &Gvk,
         object: &mut Object,
-        dry_run: bool,
+        options: &WriteOptions,
     ) -> Result<()> {
         let name = self.subresource_name(object);
-        let mut attributes = self.attributes(Operation::Create, &name, dry_run);
+        let options = OperationOptions::Write(options);
+        let mut attributes = self.attributes(Operation::Create, &name, options);
         attributes.gvk = gvk;
         attributes.object = Some(object);
         self.api.admission.admit(&mut attributes).await
@@ -405,13 +441,29 @@ impl<'a> RequestContext<'a> {
         &self,
         gvk: &Gvk,
         object: &mut Object,
-        dry_run: bool,
+        options: &WriteOptions,
     ) -> Result<()> {
         let name = self.subresource_name(object);
-        let mut attributes = self.attributes(Operation::Create, &name, dry_run);
+        let options = OperationOptions::Write(options);
+        let mut attributes = self.attributes(Operation::Create, &name, options);
         attributes.gvk = gvk;
         attributes.object = Some(object);
         self.api.admission.validate(&attributes).await
+    }
+
+    /// Runs both halves of admission on the options of a stream.
+    pub async fn admit_connect(&self, options: &mut Object) -> Result<()> {
+        let name = &self.request.info.name;
+        let mut attributes = self.attributes(Operation::Connect, name, OperationOptions::None);
+        attributes.object = Some(options);
+        self.api.admission.admit(&mut attributes).await?;
+        self.api.admission.validate(&attributes).await
+    }
+
+    /// The kind that the request is about: that of the subresource where it has one.
+    pub fn kind(&self) -> &Gvk {
+        let own = &self.store.resource.gvk;
+        self.subresource_kind.as_ref().unwrap_or(own)
     }
 
     /// The name for admission: the URL's, or the body's if the URL has none.
@@ -426,21 +478,24 @@ impl<'a> RequestContext<'a> {
         &'b self,
         operation: Operation,
         name: &'b str,
-        dry_run: bool,
+        options: OperationOptions<'b>,
     ) -> Attributes<'b> {
         let info = &self.request.info;
         let resource = &self.store.resource;
         Attributes {
             operation,
             gvr: &resource.gvr,
-            gvk: &resource.gvk,
+            gvk: self.kind(),
             subresource: &info.subresource,
             namespace: &info.namespace,
             name,
             object: None,
             old: None,
             user: &self.request.user,
-            dry_run,
+            dry_run: options.dry_run(),
+            options,
+            notes: self,
+            reinvocation: Reinvocation::default(),
         }
     }
 
@@ -488,7 +543,7 @@ impl<'a> RequestContext<'a> {
 /// The validating half of admission, bound to one request.
 pub struct RequestValidator<'a> {
     pub ctx: &'a RequestContext<'a>,
-    pub dry_run: bool,
+    pub options: OperationOptions<'a>,
 }
 
 impl RequestValidator<'_> {
@@ -498,7 +553,7 @@ impl RequestValidator<'_> {
             return;
         };
         if let Some(text) = unenforced::warning(&self.ctx.store.resource, object, old) {
-            if !self.dry_run {
+            if !self.options.dry_run() {
                 tracing::warn!("{text}");
             }
             self.ctx.warnings.add(text);
@@ -514,8 +569,13 @@ impl AdmissionValidator for RequestValidator<'_> {
             (Some(_), Some(_)) => Operation::Update,
             (None, _) => Operation::Delete,
         };
-        let name = new.as_deref().or(old).map_or("", Object::name).to_owned();
-        let mut attributes = self.ctx.attributes(operation, &name, self.dry_run);
+        // A request to delete many names none.
+        let name = match &new {
+            Some(object) => object.name(),
+            None => self.ctx.request.info.url_name(),
+        };
+        let name = name.to_owned();
+        let mut attributes = self.ctx.attributes(operation, &name, self.options);
         attributes.old = old;
         attributes.object = new.as_deref_mut();
         if operation == Operation::Delete {
@@ -548,6 +608,21 @@ impl AdmissionValidator for RequestValidator<'_> {
         device_claims::errors(self.ctx, sub, new, old).await
     }
 
+    async fn reference_errors(&self, new: &Object, old: Option<&Object>) -> ErrorList {
+        let ctx = self.ctx;
+        let gvr = &ctx.store.resource.gvr;
+        if gvr.group != policy::GROUP {
+            return ErrorList::new();
+        }
+        let write = references::ReferenceWrite {
+            gvr,
+            object: new,
+            old,
+            user: &ctx.request.user,
+        };
+        references::errors(&write, &ctx.api.references).await
+    }
+
     async fn authorize_create(&self) -> Result<()> {
         let attributes = authz::Attributes {
             verb: "create".to_owned(),
@@ -555,6 +630,20 @@ impl AdmissionValidator for RequestValidator<'_> {
         };
         authz::require(self.ctx.api.authorizer.as_ref(), &attributes).await
     }
+}
+
+/// The kind of a subresource, where it is not that of its resource.
+fn subresource_kind(resource: &Resource, name: &str) -> Option<Gvk> {
+    let sub = resource
+        .decl
+        .subresources
+        .iter()
+        .find(|sub| !name.is_empty() && sub.name == name)?;
+    let mut kind = sub.kind.clone();
+    if kind.version.is_empty() {
+        (kind.group, kind.version) = (resource.gvk.group.clone(), resource.gvk.version.clone());
+    }
+    (kind != resource.gvk).then_some(kind)
 }
 
 /// Returns the 405 for a method without a route.

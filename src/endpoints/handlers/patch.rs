@@ -12,7 +12,7 @@ use crate::merge::patch::{json, merge as merge_patch, strategic};
 use crate::merge::{self, Writer};
 use crate::meta::field::{FieldError, Path};
 use crate::meta::go;
-use crate::meta::options::{FieldValidation, Write, WriteOptions};
+use crate::meta::options::{FieldValidation, OperationOptions, Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Map, Object, Status, Value};
 use crate::registry::store::{Target, Updater, Warnings};
@@ -101,7 +101,7 @@ pub async fn handle(ctx: &RequestContext<'_>, sub: Subresource<'_>) -> Result<Re
     };
     let validator = RequestValidator {
         ctx,
-        dry_run: updater.options.dry_run,
+        options: OperationOptions::Write(&updater.options),
     };
     let force_create = kind == PatchType::Apply;
     let target = Target {
@@ -171,8 +171,7 @@ impl Updater for Patch<'_> {
         }
         ctx.check_namespace(&mut object)?;
         ctx.check_name(&object)?;
-        ctx.admit(&mut object, live, name, self.options.dry_run)
-            .await?;
+        ctx.admit(&mut object, live, name, &self.options).await?;
         dedup_owner_references(
             &mut object,
             &ctx.warnings,

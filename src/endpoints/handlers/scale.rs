@@ -8,12 +8,12 @@ use http::Response;
 
 use crate::merge;
 use crate::merge::scale::ReplicasPaths;
-use crate::meta::options::{Write, WriteOptions};
+use crate::meta::options::{OperationOptions, Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{FieldError, Gvk, Gvr, Map, Object, Path, Status, Value, json};
 use crate::registry::Custom;
 use crate::registry::scale::{ScalePaths, number_at, set_number, text_at};
-use crate::registry::store::{Target, Updater};
+use crate::registry::store::{AdmissionValidator, Target, Updater};
 use crate::registry::strategy::Subresource;
 use crate::schema::TypeRef;
 
@@ -99,7 +99,12 @@ async fn write(
         change,
         options,
     };
-    let validator = RequestValidator { ctx, dry_run };
+    let validator = ScaleValidator {
+        validator: RequestValidator {
+            ctx,
+            options: OperationOptions::Write(&updater.options),
+        },
+    };
     let target = Target {
         name: ctx.request.info.url_name(),
         sub: Subresource::Other("scale"),
@@ -112,6 +117,32 @@ async fn write(
     let object = &updated.written.object;
     let scaled = ScaleFields::of(ctx, object).map_err(Status::bad_request)?;
     ctx.answer(200, Source::Fixed(scaled.shown(object)))
+}
+
+/// Admission's last word about a write of a Scale: it sees the Scale before and after, not the
+/// object (core/apps `toScaleUpdateValidation`).
+struct ScaleValidator<'a> {
+    validator: RequestValidator<'a>,
+}
+
+impl ScaleValidator<'_> {
+    fn scale(&self, object: &Object) -> Result<Object> {
+        let scaled = Scaled::of(self.validator.ctx, object).map_err(odd)?;
+        Ok(scaled.shown(object))
+    }
+}
+
+#[async_trait]
+impl AdmissionValidator for ScaleValidator<'_> {
+    async fn validate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<()> {
+        let mut new = new.map(|object| self.scale(object)).transpose()?;
+        let old = old.map(|object| self.scale(object)).transpose()?;
+        self.validator.validate(new.as_mut(), old.as_ref()).await
+    }
+
+    async fn authorize_create(&self) -> Result<()> {
+        self.validator.authorize_create().await
+    }
 }
 
 enum Change {
@@ -161,7 +192,7 @@ impl Updater for ScaleUpdater<'_> {
         }
         let mut scale = self.changed(&old)?;
         self.ctx
-            .admit(&mut scale, Some(&old), name, self.options.dry_run)
+            .admit(&mut scale, Some(&old), name, &self.options)
             .await?;
         let replicas = scale.i64_at("/spec/replicas").unwrap_or(0);
         if custom.is_none() {

@@ -8,6 +8,7 @@ use http::Response;
 use async_trait::async_trait;
 
 use crate::builtin::core::pod::set_condition;
+use crate::merge;
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status, Value, json, time};
@@ -137,15 +138,19 @@ async fn assign(
     pods: Arc<Store>,
 ) -> Result<Response<Body>> {
     let gvk = Gvk::new("", "v1", "Binding");
-    ctx.admit_subresource(&gvk, &mut binding, options.dry_run)
-        .await?;
+    if let Some(ty) = crate::schema::builtin().get(&gvk) {
+        let manager = ctx.manager(&options.field_manager);
+        let writer = ctx.writer_of_fixed("v1", ty, &manager);
+        merge::update(None, &mut binding, &writer);
+    }
+    ctx.admit_subresource(&gvk, &mut binding, options).await?;
     let (name, named) = (binding.name().to_owned(), ctx.request.info.url_name());
     if !named.is_empty() && named != name {
         return Err(Status::bad_request(
             "name in URL does not match name in Binding object",
         ));
     }
-    ctx.validate_subresource(&gvk, &mut binding, options.dry_run)
+    ctx.validate_subresource(&gvk, &mut binding, options)
         .await?;
     let updater = Bind {
         ctx,

@@ -4,10 +4,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::Response;
 
+use crate::base::random;
 use crate::merge;
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
-use crate::meta::{Gvk, Object, Status};
+use crate::meta::{Gvk, Object, Status, time};
 
 use super::RequestContext;
 use crate::endpoints::body::Body;
@@ -54,15 +55,18 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     let issuer = ctx.api.tokens.as_ref().ok_or_else(Status::no_such_path)?;
     let name = ctx.request.info.url_name();
     // Admission first: a refusal must not reveal whether the account exists.
-    ctx.admit_subresource(&gvk, &mut request, options.dry_run)
-        .await?;
+    ctx.admit_subresource(&gvk, &mut request, &options).await?;
     let account = ctx
         .store
         .cached_get(ctx.namespace(), name)
         .await?
         .ok_or_else(|| Status::not_found(&ctx.store.resource.gvr, name))?;
-    ctx.validate_subresource(&gvk, &mut request, options.dry_run)
-        .await?;
+    // What is answered does not have what validation is shown of a new object.
+    let mut shown = request.clone();
+    shown.set_meta_str("uid", &random::uuid());
+    let now = time::format(ctx.api.clock.now().as_second());
+    shown.set_meta_str("creationTimestamp", &now);
+    ctx.validate_subresource(&gvk, &mut shown, &options).await?;
     let answer = issuer.issue(&account, request).await?;
     ctx.answer(201, Source::Fixed(answer))
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::Response;
 
 use crate::meta::Object;
-use crate::meta::options::{Write, WriteOptions};
+use crate::meta::options::{OperationOptions, Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::registry::store::{Target, Updater};
 use crate::registry::strategy::Subresource;
@@ -33,12 +33,12 @@ pub async fn handle(
         ctx,
         sub,
         manager: ctx.manager(&options.field_manager),
-        dry_run: options.dry_run,
+        options: &options,
         object,
     };
     let validator = RequestValidator {
         ctx,
-        dry_run: options.dry_run,
+        options: OperationOptions::Write(&options),
     };
     let target = Target {
         name: ctx.request.info.url_name(),
@@ -65,7 +65,7 @@ struct ReplaceUpdater<'a> {
     ctx: &'a RequestContext<'a>,
     sub: Subresource<'a>,
     manager: String,
-    dry_run: bool,
+    options: &'a WriteOptions,
     object: Object,
 }
 
@@ -83,7 +83,7 @@ impl Updater for ReplaceUpdater<'_> {
                 &mut object,
                 live,
                 self.ctx.request.info.url_name(),
-                self.dry_run,
+                self.options,
             )
             .await?;
         dedup_owner_references(

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::base::coop::CoopBudget;
 use crate::cacher::{CachedObject, Snapshot};
+use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
 
-use super::Store;
+use super::{Selection, Store};
 
 /// The keys that existed at one moment.
 pub enum StoredKeys {
@@ -67,6 +69,48 @@ impl Store {
                 .collect()),
             None => self.all_stored(namespace).await?.items.collect(),
         }
+    }
+
+    /// Returns one object of the cache; from storage if there is no cache.
+    ///
+    /// # Errors
+    /// Those of [`Store::key`] and of storage.
+    pub async fn cached_find_stored(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<CachedObject>>> {
+        let key = self.key(namespace, name)?;
+        match self.read_your_writes().await {
+            Some(snapshot) => Ok(snapshot.get(&key).cloned()),
+            None => self.cached_get_stored(namespace, name).await,
+        }
+    }
+
+    /// Returns the objects of a namespace, or all if it is empty, with labels that a selector
+    /// takes; from storage if there is no cache.
+    ///
+    /// # Errors
+    /// Those of storage.
+    pub async fn cached_select_stored(
+        &self,
+        namespace: &str,
+        selector: &LabelSelector,
+    ) -> Result<Vec<Arc<CachedObject>>> {
+        let selection = Selection {
+            labels: selector.clone(),
+            ..Selection::default()
+        };
+        let (mut selected, mut budget) = (Vec::new(), CoopBudget::default());
+        for stored in self.cached_list_stored(namespace).await? {
+            match self.selects(&selection, &stored) {
+                Ok(true) => selected.push(stored),
+                Ok(false) => {}
+                Err(why) => self.skip(&stored, &why),
+            }
+            budget.step().await;
+        }
+        Ok(selected)
     }
 
     /// Returns the keys of all objects, from storage if there is no cache.

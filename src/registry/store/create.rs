@@ -155,7 +155,28 @@ impl Store {
             }
             self.codec.restore_field_order(object);
             Ok(())
-        })
+        })?;
+        self.check_references(Subresource::Main, object, None, validator)
+            .await
+    }
+
+    /// Checks what an object refers to.
+    pub(super) async fn check_references(
+        &self,
+        sub: Subresource<'_>,
+        object: &Object,
+        old: Option<&Object>,
+        validator: &dyn AdmissionValidator,
+    ) -> Result<()> {
+        if sub != Subresource::Main {
+            return Ok(());
+        }
+        let errors = validator.reference_errors(object, old).await;
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(self.invalid(object, errors))
+        }
     }
 
     /// Lets the strategy prepare a new object, and checks its metadata.

@@ -390,7 +390,9 @@ impl Store {
                 .for_each(|warning| ctx.warnings.add(warning));
             self.codec.restore_field_order(object);
             Ok(())
-        })
+        })?;
+        self.check_references(sub, object, Some(old), validator)
+            .await
     }
 
     /// Lets the strategy prepare an update, and checks the metadata.

@@ -1,11 +1,14 @@
-//! Admission policies and their bindings, as far as they can be checked without reading
-//! expressions.
+//! Admission policies and their bindings.
 
 pub mod columns;
+pub mod expressions;
 
 use std::collections::BTreeSet;
 
-use super::rules::{ADMISSION, check_conditions, check_named_rule, default_rules};
+use self::expressions::Expressions;
+use super::rules::{
+    ADMISSION, check_conditions, check_named_rule, default_rules, static_name_warnings,
+};
 use crate::builtin::defaulting::{fill, part};
 use crate::builtin::resource_traits::{METADATA_FIELDS, ResourceEntry, ResourceTraits};
 use crate::cel::RESERVED;
@@ -92,6 +95,10 @@ impl Strategy for ValidatingAdmissionPolicyStrategy {
             check_validating(object, Some(old))
         }
     }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        static_name_warnings(object)
+    }
 }
 
 impl Strategy for MutatingAdmissionPolicyStrategy {
@@ -111,6 +118,10 @@ impl Strategy for MutatingAdmissionPolicyStrategy {
         old: &Object,
     ) -> ErrorList {
         check_mutating(object, Some(old))
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        static_name_warnings(object)
     }
 }
 
@@ -149,6 +160,10 @@ impl Strategy for ValidatingAdmissionPolicyBindingStrategy {
         }
         errors
     }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        static_name_warnings(object)
+    }
 }
 
 impl Strategy for MutatingAdmissionPolicyBindingStrategy {
@@ -157,7 +172,32 @@ impl Strategy for MutatingAdmissionPolicyBindingStrategy {
     }
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
-        check_binding(object)
+        let mut errors = check_binding(object);
+        if let Some(resources) = object
+            .at("/spec/matchResources")
+            .filter(|it| it.is_object())
+        {
+            let path = Path::new("spec").child("matchResources");
+            check_mutating_operations(&mut errors, &path, resources);
+        }
+        errors
+    }
+
+    fn warnings(&self, object: &Object, _old: Option<&Object>) -> Vec<String> {
+        static_name_warnings(object)
+    }
+}
+
+/// Checks that there is something to change in what rules select: not in what is deleted.
+fn check_mutating_operations(errors: &mut ErrorList, path: &Path, resources: &Value) {
+    let rules = resources.list("resourceRules").iter();
+    for operation in rules.flat_map(|rule| rule.list("operations")) {
+        one_of(
+            errors,
+            &path.child("resourceRules").child("operations"),
+            operation.as_str().unwrap_or(""),
+            &["*", "CONNECT", "CREATE", "UPDATE"],
+        );
     }
 }
 
@@ -185,6 +225,7 @@ fn check_policy(
     path: &Path,
     spec: &Map,
     old: Option<&Object>,
+    expressions: &mut Expressions,
     mutating: bool,
 ) {
     required_one_of(
@@ -208,31 +249,19 @@ fn check_policy(
                     "",
                 ));
             }
-            let operations = rules
-                .iter()
-                .flat_map(|rule| rule.list("operations"))
-                .filter(|_| mutating);
-            for operation in operations {
-                let path = constraints_path.child("resourceRules").child("operations");
-                one_of(
-                    errors,
-                    &path,
-                    operation.as_str().unwrap_or(""),
-                    &["*", "CONNECT", "CREATE", "UPDATE"],
-                );
+            if mutating {
+                check_mutating_operations(errors, &constraints_path, constraints);
             }
         }
     }
-    if !old.is_some_and(|old| {
-        same(
-            old.at("/spec/matchConditions"),
-            spec.field("matchConditions"),
-        )
-    }) {
+    let unchanged =
+        |key: &str| old.is_some_and(|old| same(old.at(&format!("/spec/{key}")), spec.field(key)));
+    if !unchanged("paramKind") || !unchanged("matchConditions") {
         check_conditions(
             errors,
             &path.child("matchConditions"),
             spec.list("matchConditions"),
+            spec.map("paramKind").is_some(),
         );
     }
     for (index, variable) in spec.list("variables").iter().enumerate() {
@@ -250,17 +279,7 @@ fn check_policy(
                 "must be a valid CEL identifier",
             ));
         }
-        check_expression(
-            errors,
-            &path.child("expression"),
-            variable.str("expression"),
-        );
-    }
-}
-
-fn check_expression(errors: &mut ErrorList, path: &Path, expression: &str) {
-    if expression.trim().is_empty() {
-        errors.push(FieldError::required(path, "expression is not specified"));
+        expressions.check_variable(errors, &path.child("expression"), name, variable);
     }
 }
 
@@ -276,7 +295,8 @@ fn check_validating(object: &Object, old: Option<&Object>) -> ErrorList {
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
-    check_policy(&mut errors, &path, spec, old, false);
+    let mut expressions = Expressions::of(spec, !spec.list("variables").is_empty());
+    check_policy(&mut errors, &path, spec, old, &mut expressions, false);
     let (validations, annotations) = (spec.list("validations"), spec.list("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for key in ["validations", "auditAnnotations"] {
@@ -288,6 +308,7 @@ fn check_validating(object: &Object, old: Option<&Object>) -> ErrorList {
             &mut errors,
             &path.child("validations").index(index),
             validation,
+            &expressions,
         );
     }
     let path = path.child("auditAnnotations");
@@ -317,6 +338,8 @@ fn check_validating(object: &Object, old: Option<&Object>) -> ErrorList {
         } else if expression.len() > ANNOTATION_MAX {
             let detail = format!("must not exceed {ANNOTATION_MAX} bytes in length");
             errors.push(FieldError::required(&path.child("valueExpression"), detail));
+        } else {
+            expressions.check_annotation(&mut errors, &path.child("valueExpression"), annotation);
         }
         if !seen.insert(key) {
             errors.push(FieldError::duplicate(&path.child("key"), key));
@@ -325,12 +348,13 @@ fn check_validating(object: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-fn check_validation(errors: &mut ErrorList, path: &Path, validation: &Value) {
-    check_expression(
-        errors,
-        &path.child("expression"),
-        validation.str("expression"),
-    );
+fn check_validation(
+    errors: &mut ErrorList,
+    path: &Path,
+    validation: &Value,
+    expressions: &Expressions,
+) {
+    expressions.check_validation(errors, &path.child("expression"), validation);
     for key in ["messageExpression", "message"] {
         let text = validation.str(key);
         if !text.is_empty() && text.trim().is_empty() {
@@ -339,6 +363,8 @@ fn check_validation(errors: &mut ErrorList, path: &Path, validation: &Value) {
                 text,
                 "must be non-empty if specified",
             ));
+        } else if key == "messageExpression" {
+            expressions.check_message(errors, &path.child(key), text);
         } else if key == "message" && text.trim().contains(['\n', '\r']) {
             errors.push(FieldError::invalid(
                 &path.child(key),
@@ -362,7 +388,8 @@ fn check_mutating(object: &Object, old: Option<&Object>) -> ErrorList {
     let empty = Map::new();
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
-    check_policy(&mut errors, &path, spec, old, true);
+    let mut expressions = Expressions::of(spec, true);
+    check_policy(&mut errors, &path, spec, old, &mut expressions, true);
     let mutations = spec.list("mutations");
     if mutations.is_empty() {
         errors.push(FieldError::required(
@@ -371,7 +398,8 @@ fn check_mutating(object: &Object, old: Option<&Object>) -> ErrorList {
         ));
     }
     for (index, mutation) in mutations.iter().enumerate() {
-        check_mutation(&mut errors, &path.child("mutations").index(index), mutation);
+        let path = path.child("mutations").index(index);
+        check_mutation(&mut errors, &path, mutation, &expressions);
     }
     required_one_of(
         &mut errors,
@@ -382,7 +410,12 @@ fn check_mutating(object: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-fn check_mutation(errors: &mut ErrorList, path: &Path, mutation: &Value) {
+fn check_mutation(
+    errors: &mut ErrorList,
+    path: &Path,
+    mutation: &Value,
+    expressions: &Expressions,
+) {
     let kind = mutation.str("patchType");
     let (own, other) = match kind {
         "ApplyConfiguration" => ("applyConfiguration", "jsonPatch"),
@@ -407,7 +440,10 @@ fn check_mutation(errors: &mut ErrorList, path: &Path, mutation: &Value) {
                 "",
             ));
         }
-        Some(_) => {}
+        Some(patch) => {
+            let path = path.child(own).child("expression");
+            expressions.check_patch(errors, &path, kind, patch.str("expression"));
+        }
     }
     if mutation.map(other).is_some() {
         let detail = format!("must not be specified when patchType is {kind}");

@@ -1,0 +1,225 @@
+//! What the two kinds of policies do alike for a request: which of them it concerns, in which
+//! version, and with which parameters (apiserver `admission/plugin/policy/generic`).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::definition::{Binding, Evaluator};
+use super::matching::{Matched, RequestMatcher};
+use super::observation::PolicyMetrics;
+use super::params;
+use super::source::Hook;
+use crate::admission::cel::{Authorizations, Request};
+use crate::admission::kinds::Kinds;
+use crate::admission::{Attributes, Objects, Operation};
+use crate::auth::authz::Authorizer;
+use crate::meta::status;
+use crate::meta::{Gvk, Gvr, Object, Value};
+
+/// The dependencies of the plugins.
+#[derive(Clone)]
+pub struct Parts {
+    pub objects: Arc<dyn Objects>,
+    pub kinds: Arc<dyn Kinds>,
+    pub authorizer: Arc<dyn Authorizer>,
+    pub metrics: Arc<dyn PolicyMetrics>,
+}
+
+/// What policies are not asked about, so that whoever got them wrong can mend them; and questions,
+/// without whose answers nothing works (`pkg/kubeapiserver/admission/exclusion`).
+pub fn is_exempt(gvr: &Gvr) -> bool {
+    match gvr.group.as_str() {
+        "admissionregistration.k8s.io" => matches!(
+            gvr.resource.as_str(),
+            "validatingadmissionpolicies"
+                | "validatingadmissionpolicybindings"
+                | "mutatingadmissionpolicies"
+                | "mutatingadmissionpolicybindings"
+        ),
+        "authentication.k8s.io" => {
+            matches!(gvr.resource.as_str(), "selfsubjectreviews" | "tokenreviews")
+        }
+        "authorization.k8s.io" => matches!(
+            gvr.resource.as_str(),
+            "localsubjectaccessreviews"
+                | "selfsubjectaccessreviews"
+                | "selfsubjectrulesreviews"
+                | "subjectaccessreviews"
+        ),
+        _ => false,
+    }
+}
+
+/// An error of a policy, or of one of its bindings, that keeps it from being evaluated.
+pub struct ConfigurationError {
+    /// The binding that it is about.
+    pub binding: Option<String>,
+    pub message: String,
+}
+
+impl ConfigurationError {
+    pub fn of_policy(why: &str) -> Self {
+        Self {
+            binding: None,
+            message: format!("failed to configure policy: {why}"),
+        }
+    }
+
+    pub fn of_binding(binding: &Binding, why: &str) -> Self {
+        Self {
+            binding: Some(binding.name.clone()),
+            message: format!("failed to configure binding: {why}"),
+        }
+    }
+}
+
+/// One request on its way through the policies.
+pub struct Dispatch<'a> {
+    pub parts: &'a Parts,
+    pub matcher: RequestMatcher<'a>,
+    pub authorizations: Authorizations,
+    /// The options of the request.
+    options: Option<Value>,
+}
+
+impl<'a> Dispatch<'a> {
+    pub fn new(parts: &'a Parts, attributes: &Attributes<'_>) -> Self {
+        let write = match attributes.operation {
+            Operation::Create => "CreateOptions",
+            _ => "UpdateOptions",
+        };
+        Self {
+            parts,
+            matcher: RequestMatcher::new(&*parts.objects, &*parts.kinds),
+            authorizations: Authorizations::new(parts.authorizer.clone(), attributes.user.clone()),
+            options: attributes.options.to_value(write),
+        }
+    }
+
+    /// Returns the resource and kind in which a policy matches the request; `None` if it does not.
+    ///
+    /// # Errors
+    /// The policy cannot be used.
+    pub async fn policy_matches<'r, E: Evaluator>(
+        &self,
+        hook: &Hook<E>,
+        attributes: &'r Attributes<'_>,
+    ) -> Result<Option<Matched<'r>>, ConfigurationError> {
+        let spec = &hook.policy.spec;
+        let constraints = spec.constraints.as_ref();
+        let constraints = constraints.map_err(|why| ConfigurationError::of_policy(why))?;
+        let matched = self.matcher.matches(constraints, attributes).await;
+        let matched = matched.map_err(|why| ConfigurationError::of_policy(&why.message))?;
+        if let (Some(_), Some(gvk)) = (&matched, &spec.param_kind)
+            && hook
+                .policy
+                .param_resource(&*self.parts.kinds, gvk)
+                .is_none()
+        {
+            return Err(ConfigurationError::of_policy(&params::unknown_kind(gvk)));
+        }
+        Ok(matched)
+    }
+
+    /// Reports whether a binding matches the request too.
+    ///
+    /// # Errors
+    /// The binding cannot be used.
+    pub async fn binding_matches(
+        &self,
+        binding: &Binding,
+        attributes: &Attributes<'_>,
+    ) -> Result<bool, ConfigurationError> {
+        let wrong = |why: &str| ConfigurationError::of_binding(binding, why);
+        match &binding.resources {
+            None => Ok(true),
+            Some(Err(why)) => Err(wrong(why)),
+            Some(Ok(resources)) => {
+                let matched = self.matcher.matches(resources, attributes).await;
+                Ok(matched.map_err(|why| wrong(&why.message))?.is_some())
+            }
+        }
+    }
+
+    /// Returns the parameters that a binding gives.
+    ///
+    /// # Errors
+    /// The binding cannot be used.
+    pub async fn params<E: Evaluator>(
+        &self,
+        hook: &Hook<E>,
+        binding: &Binding,
+        namespace: &str,
+    ) -> Result<Vec<Option<Arc<Object>>>, ConfigurationError> {
+        let (objects, kinds) = (&*self.parts.objects, &*self.parts.kinds);
+        params::collect(&hook.policy, binding, namespace, objects, kinds)
+            .await
+            .map_err(|why| ConfigurationError::of_binding(binding, &why))
+    }
+
+    /// Returns the namespace of the request; `None` where it is in none, or about one.
+    ///
+    /// # Errors
+    /// 404 where there is none.
+    pub async fn namespace(
+        &self,
+        attributes: &Attributes<'_>,
+    ) -> status::Result<Option<Arc<Object>>> {
+        let gvk = attributes.gvk;
+        let of_namespace = gvk.kind == "Namespace" && gvk.version == "v1" && gvk.group.is_empty();
+        if attributes.namespace.is_empty() || of_namespace {
+            return Ok(None);
+        }
+        self.matcher.namespace(attributes.namespace).await.map(Some)
+    }
+
+    /// The request as expressions see it. `resource` is the one that it counts as.
+    pub fn request<'r>(
+        &'r self,
+        attributes: &'r Attributes<'_>,
+        resource: &'r Gvr,
+        kind: &'r Gvk,
+    ) -> Request<'r> {
+        Request {
+            kind,
+            resource,
+            sub_resource: attributes.subresource,
+            request_kind: attributes.gvk,
+            request_resource: attributes.gvr,
+            request_sub_resource: attributes.subresource,
+            name: attributes.name,
+            namespace: attributes.namespace,
+            operation: attributes.operation,
+            user: attributes.user,
+            dry_run: attributes.dry_run,
+            options: self.options.as_ref(),
+        }
+    }
+
+    /// The new and the old object of a request in the kind in which it matched.
+    ///
+    /// # Errors
+    /// One of them cannot be converted.
+    pub fn versioned<'o>(
+        &self,
+        attributes: &'o Attributes<'_>,
+        matched: &Matched<'_>,
+    ) -> status::Result<Versioned<'o>> {
+        let versioned = |object: Option<&'o Object>| {
+            let kinds = &self.parts.kinds;
+            object
+                .map(|object| kinds.versioned(object, &matched.gvr, &matched.gvk))
+                .transpose()
+        };
+        Ok(Versioned {
+            object: versioned(attributes.object())?,
+            old: versioned(attributes.old)?,
+        })
+    }
+}
+
+/// The objects of a request in one kind.
+pub struct Versioned<'o> {
+    pub object: Option<Cow<'o, Object>>,
+    pub old: Option<Cow<'o, Object>>,
+}

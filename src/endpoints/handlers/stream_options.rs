@@ -1,0 +1,119 @@
+//! The options of streams, which admission is shown (core `Pod*Options`,
+//! `{Pod,Service,Node}ProxyOptions`).
+
+use super::RequestContext;
+use crate::codec::normalize::{Rules, normalize};
+use crate::endpoints::request_info::RequestInfo;
+use crate::meta::options::Query;
+use crate::meta::status::Result;
+use crate::meta::{Map, Object, Value};
+
+/// What goes in and out of a container.
+const STREAMS: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
+
+/// Asks admission about a connection.
+///
+/// # Errors
+/// The refusal of a plugin.
+pub async fn admit(ctx: &RequestContext<'_>) -> Result<()> {
+    let (info, gvk) = (&ctx.request.info, ctx.kind());
+    let mut options = Object(members(&ctx.request.query, info));
+    options.insert("kind", gvk.kind.as_str().into());
+    options.insert("apiVersion", gvk.api_version().into());
+    if let Some(ty) = ctx.store.resource.schema.get(gvk) {
+        normalize(&mut options, ty, Rules::Unstructured);
+    }
+    ctx.admit_connect(&mut options).await
+}
+
+/// The members of the options that the query, or for a proxy the path, has.
+fn members(query: &Query, info: &RequestInfo) -> Map {
+    let mut members = Map::new();
+    let given = |key: &str| query.get(key).filter(|text| !text.is_empty());
+    match info.subresource.as_str() {
+        "exec" | "attach" => {
+            for key in STREAMS {
+                if query.flag(key) == Some(true) {
+                    members.insert(key, true.into());
+                }
+            }
+            if let Some(container) = given("container") {
+                members.insert("container", container.into());
+            }
+            if info.subresource == "exec" {
+                let words = query.all("command").into_iter().map(Value::from);
+                members.insert("command", Value::Array(words.collect()));
+            }
+        }
+        "portforward" => {
+            let ports = query.all("ports");
+            let numbers = ports.iter().flat_map(|text| text.split(','));
+            let numbers: Vec<Value> = numbers
+                .filter_map(|text| text.trim().parse::<i32>().ok())
+                .map(|port| i64::from(port).into())
+                .collect();
+            if !numbers.is_empty() {
+                members.insert("ports", Value::Array(numbers));
+            }
+        }
+        _ => {
+            let path = proxied_path(info);
+            if !path.is_empty() {
+                members.insert("path", path.into());
+            }
+        }
+    }
+    members
+}
+
+/// The part of the path behind the subresource, with a leading slash.
+fn proxied_path(info: &RequestInfo) -> String {
+    let parts: Vec<&str> = info.path.trim_matches('/').split('/').collect();
+    let behind = info.segments.saturating_sub(3);
+    let rest = parts[parts.len().saturating_sub(behind)..].join("/");
+    let mut path = if rest.is_empty() {
+        rest
+    } else {
+        format!("/{rest}")
+    };
+    if info.path.ends_with('/') && !path.ends_with('/') {
+        path.push('/');
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+    use crate::meta::json;
+
+    #[test]
+    fn options_of_streams_are_read_from_query_and_path() {
+        let shown = |path: &str, query: &str| {
+            let query = Query::parse(query);
+            let info = RequestInfo::new(&Method::POST, path, &query);
+            Value::Object(members(&query, &info))
+        };
+        let pod = "/api/v1/namespaces/x/pods/p";
+        assert_eq!(
+            shown(
+                &format!("{pod}/exec"),
+                "stdout=true&tty=0&command=a&command=b&container=c"
+            ),
+            json!({"stdout": true, "container": "c", "command": ["a", "b"]})
+        );
+        assert_eq!(
+            shown(&format!("{pod}/portforward"), "ports=80,443&ports=x"),
+            json!({"ports": [80, 443]})
+        );
+        for (path, want) in [
+            ("", json!({})),
+            ("/", json!({"path": "/"})),
+            ("/a/b/", json!({"path": "/a/b/"})),
+        ] {
+            assert_eq!(shown(&format!("{pod}/proxy{path}"), ""), want, "{path}");
+        }
+    }
+}
