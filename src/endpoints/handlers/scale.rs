@@ -127,7 +127,7 @@ struct ScaleValidator<'a> {
 
 impl ScaleValidator<'_> {
     fn scale(&self, object: &Object) -> Result<Object> {
-        let scaled = Scaled::of(self.validator.ctx, object).map_err(odd)?;
+        let scaled = ScaleFields::of(self.validator.ctx, object).map_err(odd)?;
         Ok(scaled.shown(object))
     }
 }
