@@ -1,4 +1,4 @@
-//! What admission may know of the kinds that the server serves.
+//! The kinds that the server serves, as admission asks for them.
 
 use std::borrow::Cow;
 

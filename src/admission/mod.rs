@@ -58,9 +58,9 @@ impl Operation {
     }
 }
 
-/// What plugins have to say besides their verdict.
+/// The warnings and audit annotations of plugins.
 pub trait Notes: Send + Sync {
-    /// Says something in a Warning header of the answer.
+    /// Adds a Warning header to the answer.
     fn warn(&self, text: String);
 
     /// Adds an annotation to the audit event of the request; the first of a key stays.

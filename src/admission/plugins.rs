@@ -23,7 +23,7 @@ pub struct PluginDeps<'a> {
 }
 
 impl PluginDeps<'_> {
-    /// What the policies need of them.
+    /// The dependencies of the policies.
     fn of_policies(&self) -> policy::Parts {
         policy::Parts {
             objects: self.objects.clone(),

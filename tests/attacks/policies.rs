@@ -142,7 +142,7 @@ async fn a_policy_is_soon_in_effect_on_other_servers() {
     }
 }
 
-/// What cannot be evaluated is the failure policy's to judge.
+/// The verdict on what cannot be evaluated is the failure policy's to judge.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expression_that_fails_or_runs_away_is_judged_by_the_failure_policy() {
     let ten = "[1,2,3,4,5,6,7,8,9,10]";
@@ -307,7 +307,7 @@ async fn ten_thousand_policies_do_not_stall_requests_about_other_resources() {
     assert_eq!((busy, other.0), (201, 201));
 }
 
-/// Whoever locked everybody out can mend it.
+/// The writer who locked everybody out can mend it.
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_are_not_asked_about_themselves() {
     both(&[], async |server| {

@@ -15,7 +15,7 @@ pub trait Evaluator: Send + Sync + 'static {
     fn compile(policy: &PolicySpec) -> Self;
 }
 
-/// What a policy says, without what its expressions say.
+/// A policy without its compiled expressions.
 #[derive(Debug)]
 pub struct PolicySpec {
     pub name: String,
@@ -33,7 +33,7 @@ pub struct PolicySpec {
 pub struct Policy<E> {
     pub spec: Arc<PolicySpec>,
     compiled: Arc<OnceLock<E>>,
-    /// What the kind of the parameters last was, and the generation of the served kinds then.
+    /// The last known resource of the parameters, and the generation of the served kinds then.
     param_resource: Mutex<Option<(u64, Option<KindResource>)>>,
 }
 
@@ -97,7 +97,7 @@ impl PolicySpec {
     }
 }
 
-/// What becomes of a validation that fails.
+/// The consequence of a validation that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Deny,
@@ -105,7 +105,7 @@ pub enum Action {
     Audit,
 }
 
-/// Where a policy's parameters are.
+/// The place of a policy's parameters.
 #[derive(Debug)]
 pub struct ParamRef {
     pub name: String,
@@ -134,7 +134,7 @@ pub struct Binding {
     pub name: String,
     pub policy: String,
     pub params: Option<ParamRef>,
-    /// What it selects of what the policy is about.
+    /// The part of the requests of the policy that it is about.
     pub resources: Option<Result<MatchResources, String>>,
     pub actions: Vec<Action>,
 }

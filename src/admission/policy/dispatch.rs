@@ -1,5 +1,5 @@
-//! What the two kinds of policies do alike for a request: which of them it concerns, in which
-//! version, and with which parameters (apiserver `admission/plugin/policy/generic`).
+//! The steps that both kinds of policies have in common: matching, versions, and parameters
+//! (apiserver `admission/plugin/policy/generic`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,8 +25,9 @@ pub struct Parts {
     pub metrics: Arc<dyn PolicyMetrics>,
 }
 
-/// What policies are not asked about, so that whoever got them wrong can mend them; and questions,
-/// without whose answers nothing works (`pkg/kubeapiserver/admission/exclusion`).
+/// Reports whether no policy is asked about a resource: not about policies, so that those that are
+/// wrong can be mended, and not about reviews, without which nothing works
+/// (`pkg/kubeapiserver/admission/exclusion`).
 pub fn is_exempt(gvr: &Gvr) -> bool {
     match gvr.group.as_str() {
         "admissionregistration.k8s.io" => matches!(

@@ -1,4 +1,4 @@
-//! Which requests a policy or webhook is about: rules, selectors, and resources that are equivalent
+//! The selection of requests by policies and webhooks: rules, selectors, and resources that are equivalent
 //! to the one of the request (apiserver `admission/plugin/policy/matching`,
 //! `admission/plugin/webhook/predicates`).
 

@@ -1,9 +1,9 @@
-//! What is counted of policies, for whoever keeps metrics (apiserver
+//! Observations of policies, for metrics (apiserver
 //! `admission/plugin/policy/{validating,mutating}/metrics`).
 
 use std::time::Duration;
 
-/// What a policy did to a request.
+/// The effect of a policy on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
     /// The request went on.
@@ -13,7 +13,7 @@ pub enum Enforcement {
     Warn,
 }
 
-/// What went wrong in the evaluation of a policy.
+/// The kind of an error in the evaluation of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorType {
     NoError,
@@ -53,7 +53,7 @@ pub trait PolicyMetrics: Send + Sync {
     fn observe(&self, observation: Observation<'_>);
 }
 
-/// Tells the log, at its finest level.
+/// Writes to the log, at its finest level.
 pub struct Traced;
 
 impl PolicyMetrics for Traced {

@@ -1,5 +1,5 @@
-//! What the writer of a policy or binding must be allowed to read: the parameters that it refers
-//! to, since expressions can show what is in them (`pkg/registry/admissionregistration/*/authz.go`).
+//! Authorization of the writers of policies and bindings: they must be allowed to read the parameters
+//! that these refer to, since expressions can show what is in them (`pkg/registry/admissionregistration/*/authz.go`).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct ReferenceWrite<'a> {
     pub user: &'a Arc<User>,
 }
 
-/// What references are resolved with.
+/// The dependencies of the checks.
 pub struct Resolver {
     pub objects: Arc<dyn Objects>,
     pub kinds: Arc<dyn Kinds>,
@@ -105,7 +105,7 @@ impl Resolver {
         )
     }
 
-    /// Whoever sets the kind of parameters must be allowed to read all of the kind.
+    /// Checks the writer of a policy: whoever sets the kind of parameters must be allowed to read all of the kind.
     async fn of_policy(&self, write: &ReferenceWrite<'_>) -> Result<(), String> {
         let kind_of = |object: &'_ Object| {
             let kind = object.at("/spec/paramKind").filter(|kind| kind.is_object());
@@ -140,7 +140,7 @@ impl Resolver {
         ))
     }
 
-    /// Whoever refers to parameters must be allowed to read them.
+    /// Checks the writer of a binding: whoever refers to parameters must be allowed to read them.
     async fn of_binding(&self, write: &ReferenceWrite<'_>, policies: &str) -> Result<(), String> {
         let reference = write.object.at("/spec/paramRef");
         let Some(reference) = reference.filter(|reference| reference.is_object()) else {

@@ -35,7 +35,7 @@ struct State<E> {
     bindings: Tracked<Binding>,
     /// The names of the bindings of each policy.
     bound: HashMap<String, BTreeMap<String, Arc<Binding>>>,
-    /// What is in effect, by the plurals that the rules name.
+    /// The hooks that are in effect, by the plurals that the rules name.
     hooks: HashMap<String, Bucket<E>>,
 }
 

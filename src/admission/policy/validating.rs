@@ -193,7 +193,7 @@ enum Annotation {
     None,
 }
 
-/// What a policy says to a request with one parameter.
+/// The verdict of a policy on a request with one parameter.
 #[derive(Default)]
 struct Verdict {
     decisions: Vec<Decision>,
@@ -316,7 +316,7 @@ impl Round<'_> {
         self.denied = Some(status);
     }
 
-    /// Does what a binding says about the decisions of its policy.
+    /// Acts as a binding says about the decisions of its policy.
     fn act(
         &mut self,
         hook: &Hook<ValidatingEvaluator>,

@@ -155,7 +155,7 @@ pub fn check_named_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
 /// The end of names of configurations that the server reads from files.
 const STATIC_SUFFIX: &str = ".static.k8s.io";
 
-/// What to say of an object that has the name of a configuration in a file.
+/// Returns the warnings about an object that has the name of a configuration in a file.
 pub fn static_name_warnings(object: &Object) -> Vec<String> {
     if !object.name().ends_with(STATIC_SUFFIX) {
         return Vec::new();

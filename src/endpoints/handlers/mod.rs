@@ -65,7 +65,7 @@ pub struct RequestContext<'a> {
 /// The most bytes that admission may add to the audit event of a request.
 const MAX_ANNOTATION_BYTES: usize = 1 << 20;
 
-/// What admission wants to have in the audit event of a request.
+/// The annotations of admission for the audit event of a request.
 #[derive(Debug, Default)]
 struct AuditAnnotations {
     by_key: BTreeMap<String, String>,
@@ -453,6 +453,9 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Runs both halves of admission on the options of a stream.
+    ///
+    /// # Errors
+    /// The refusal of a plugin.
     pub async fn admit_connect(&self, options: &mut Object) -> Result<()> {
         let name = &self.request.info.name;
         let mut attributes = self.attributes(Operation::Connect, name, OperationOptions::None);

@@ -8,7 +8,7 @@ use crate::meta::options::Query;
 use crate::meta::status::Result;
 use crate::meta::{Map, Object, Value};
 
-/// What goes in and out of a container.
+/// The streams into and out of a container.
 const STREAMS: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
 
 /// Asks admission about a connection.
