@@ -14,6 +14,7 @@ mod identity;
 mod overload;
 mod paths;
 mod pod_security;
+mod policies;
 mod protocol;
 mod rules;
 mod rotation;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::base::coop::CoopBudget;
 use crate::cacher::{CachedObject, Snapshot};
-use crate::meta::selector::labels::LabelSelector;
 use crate::meta::Object;
+use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
 
 use super::{Selection, Store};
