@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::ast::{Comprehension, Expr, ExprId, ExprKind, List, Literal, MapEntry, Struct};
-use super::environment::Environment;
+use super::environment::{Environment, JSON_PATCH};
 use super::parser::{Parsed, Positions};
 use super::signature::Overload;
 use super::source::{Issues, Source};
@@ -460,11 +460,19 @@ impl Checker<'_> {
                     field.id,
                     format!("unexpected failed resolution of '{name}'"),
                 );
-            } else if declared.is_none() {
+            } else if declared.is_none() && message.type_name != JSON_PATCH {
                 self.report(field.id, format!("undefined field '{}'", field.name));
             }
-            let declared = declared.unwrap_or(Type::Error);
             let value = self.unwrapped(field.value.id, field.optional);
+            if declared.is_none() && message.type_name == JSON_PATCH {
+                // Upstream knows such fields, and no type of them.
+                let message = format!(
+                    "expected type of field '{}' is '' but provided type is '{value}'",
+                    field.name
+                );
+                self.report(field.id, message);
+            }
+            let declared = declared.unwrap_or(Type::Error);
             if !self.substitution.assign(&declared, &value) {
                 let message = format!(
                     "expected type of field '{}' is '{declared}' but provided type is '{value}'",

@@ -161,11 +161,16 @@ impl Environment {
         self.variables.iter().position(|(known, _)| known == name)
     }
 
+    /// Reports whether a type is one of patches, which expressions make objects of.
+    pub fn makes(&self, name: &str) -> bool {
+        self.patches && (is_applied(name) || name == JSON_PATCH)
+    }
+
     /// Reports whether there are objects of a type.
     pub fn has_object(&self, name: &str) -> bool {
         self.objects.contains_key(name)
             || self.lazy.as_ref().is_some_and(|lazy| *lazy.ty == *name)
-            || (self.patches && (is_applied(name) || name == JSON_PATCH))
+            || self.makes(name)
     }
 
     /// The type of a field of an object.

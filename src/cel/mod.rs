@@ -34,7 +34,7 @@ pub use program::{Activation, Outcome, PER_CALL_LIMIT, Program, plan};
 pub use schema::{Field, ListType, MAX_REQUEST_BYTES, Object, Schema, Shape};
 pub use source::CompileError;
 pub use types::Type;
-pub use value::{Entries, Error, Key, Text, Value};
+pub use value::{Entries, Error, Key, Struct, Text, Value};
 
 /// Parses and checks an expression.
 ///

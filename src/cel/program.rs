@@ -441,7 +441,7 @@ impl<'a> State<'_, 'a> {
         match operand {
             Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
             Value::List(_) => Err(no_field_of_list()),
-            Value::Struct(object) => Ok(Value::Bool(object.get(field).is_some())),
+            Value::Struct(object) => Ok(Value::Bool(object.has(field))),
             _ => Ok(Value::Bool(false)),
         }
     }

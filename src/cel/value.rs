@@ -83,12 +83,24 @@ pub struct Struct<'a> {
 }
 
 impl<'a> Struct<'a> {
-    /// The value of a field that can be read: only operations of patches have such.
+    /// The value of a field. What an object to apply was made without is null.
     pub fn get(&self, field: &str) -> Option<Value<'a>> {
-        if &*self.name != JSON_PATCH {
-            return None;
+        let unset = match (&*self.name, field) {
+            (JSON_PATCH, "op" | "path" | "from") => Value::text(""),
+            (JSON_PATCH, other) if other != "value" => return None,
+            _ => Value::Null,
+        };
+        Some(self.fields.get(field).cloned().unwrap_or(unset))
+    }
+
+    /// Reports whether a field is there. An empty text of an operation is not.
+    pub fn has(&self, field: &str) -> bool {
+        match self.fields.get(field) {
+            Some(Value::String(text)) if &*self.name == JSON_PATCH && field != "value" => {
+                !text.as_str().is_empty()
+            }
+            found => found.is_some(),
         }
-        self.fields.get(field).cloned()
     }
 
     /// Checks the types of fields that are known only now.
@@ -412,6 +424,11 @@ fn compare_double(double: f64, integer: i128) -> Option<Ordering> {
 }
 
 impl<'a> List<'a> {
+    /// Reports whether the expression made the list.
+    pub fn is_made(&self) -> bool {
+        matches!(self, Self::Made(_) | Self::Typed(..))
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Self::Made(items) | Self::Typed(items, _) => items.len(),
@@ -509,6 +526,11 @@ impl<'a> List<'a> {
 }
 
 impl<'a> Map<'a> {
+    /// Reports whether the expression made the map.
+    pub fn is_made(&self) -> bool {
+        matches!(self, Self::Made(_))
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Self::Made(entries) => entries.len(),

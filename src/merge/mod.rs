@@ -17,6 +17,7 @@ pub mod scale;
 pub const APISERVER_MANAGER: &str = "kube-apiserver";
 
 pub use apply::apply;
+pub use combine::combine;
 pub use managers::{OneVersion, Versions, Writer, update};
 pub use topology::Ty;
 

@@ -76,7 +76,10 @@ pub(super) fn unknown_field() -> TypeErrors {
 }
 
 /// The path element that distinguishes `item` from the other items of an associative list.
-pub(super) fn list_element<'a>(
+///
+/// # Errors
+/// It has none: the list is atomic, or a key is missing.
+pub fn list_element<'a>(
     list: &List<'a>,
     item: &'a Value,
 ) -> std::result::Result<PathElement<'a>, String> {

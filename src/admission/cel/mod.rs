@@ -9,13 +9,16 @@ mod compiler;
 mod conditions;
 mod declared;
 mod evaluation;
+mod patch;
 mod request;
+mod tree;
 
 pub use activation::Inputs;
 pub use authorizations::Authorizations;
 pub use compiler::{CompileError, Compiler, Declarations, Expression, Returns, Variables};
 pub use conditions::{Match, MatchCondition, matches};
 pub use evaluation::{Evaluation, EvaluationError, evaluate};
+pub use patch::{PatchError, PatchTypes, Patcher};
 pub use request::Request;
 
 /// The most that the expressions of a policy may cost for one request.

@@ -94,6 +94,9 @@ impl Planner<'_> {
             });
             return Ok(Node::Map(entries.collect()));
         }
+        if self.environment.makes(name) {
+            return Err(Error::new(format!("reference to undefined type: {name}")));
+        }
         let named = Environment::type_named(name);
         let ty = named.map_or(name.to_owned(), |ty| ty.runtime_name().to_owned());
         Ok(Node::Constant(Value::Type(Text::Shared(ty.into()))))

@@ -98,6 +98,14 @@ pub fn unknown_fields(operations: &[Map]) -> Vec<String> {
     unknown.take(MAX_ISSUES).collect()
 }
 
+/// The end of the error of a test that fails.
+const TEST_FAILED: &str = "failed: test failed";
+
+/// Reports whether an operation did not apply because it is a test that fails.
+pub fn is_failed_test(why: &str) -> bool {
+    why.ends_with(TEST_FAILED)
+}
+
 /// Applies `operations` one after the other. After an error `document` is in between.
 ///
 /// # Errors
@@ -235,14 +243,18 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
     };
     match kind {
         "add" => {
-            let (parent, key) = locate(document, kind, path()?)?;
+            let path = path()?;
+            let (parent, key) = locate(document, kind, "path", path)?;
             let value = value.unwrap_or_default();
-            bounds.place(path()?, &value)?;
-            bounds.add(parent, &key, value)
+            bounds.place(path, &value)?;
+            let added = bounds.add(parent, &key, value);
+            added.map_err(|why| failed("add", path, &why))
         }
         "remove" => {
-            let (parent, key) = locate(document, kind, path()?)?;
-            bounds.remove(parent, &key).map(drop)
+            let path = path()?;
+            let (parent, key) = locate(document, kind, "path", path)?;
+            let removed = bounds.remove(parent, &key).map(drop);
+            removed.map_err(|why| failed("remove", path, &why))
         }
         "replace" if path()?.is_empty() => match value {
             Some(value @ (Value::Object(_) | Value::Array(_))) => {
@@ -253,21 +265,29 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
             None => Err("replace operation has no value".to_owned()),
         },
         "replace" => {
-            let (parent, key) = locate(document, kind, path()?)?;
+            let path = path()?;
+            let (parent, key) = locate(document, kind, "path", path)?;
             let value = value.unwrap_or_default();
-            bounds.place(path()?, &value)?;
-            replace(parent, &key, value)
+            bounds.place(path, &value)?;
+            // Upstream says so.
+            replace(parent, &key, value).map_err(|why| failed("remove", path, &why))
         }
         "move" => {
-            let (parent, key) = locate(document, kind, from()?)?;
-            let value = bounds.remove(parent, &key)?;
-            bounds.transplant(from()?, path()?, &value)?;
-            let (parent, key) = locate(document, kind, path()?)?;
-            bounds.add(parent, &key, value)
+            let (parent, key) = locate(document, kind, "from path", from()?)?;
+            let removed = bounds.remove(parent, &key);
+            let value = removed.map_err(|why| failed("move", &key, &why))?;
+            let path = path()?;
+            bounds.transplant(from()?, path, &value)?;
+            let (parent, key) = locate(document, kind, "destination path", path)?;
+            let added = bounds.add(parent, &key, value);
+            added.map_err(|why| failed("move", path, &why))
         }
         "copy" => {
-            let (parent, key) = locate(document, kind, from()?)?;
-            let value = get(parent, &key)?.cloned().unwrap_or_default();
+            let from = from()?;
+            let (parent, key) = locate(document, kind, "from path", from)?;
+            let found = get(parent, &key)
+                .map_err(|why| format!("error in copy for from: '{}': {why}", from))?;
+            let value = found.cloned().unwrap_or_default();
             bounds.copied += json_size(&value);
             if bounds.copied > MAX_COPIED_BYTES {
                 let copied = bounds.copied;
@@ -275,23 +295,24 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
                     "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED_BYTES}"
                 ));
             }
-            bounds.transplant(from()?, path()?, &value)?;
-            let (parent, key) = locate(document, kind, path()?)?;
-            bounds.add(parent, &key, value)
+            bounds.transplant(from, path()?, &value)?;
+            let (parent, key) = locate(document, kind, "destination path", path()?)?;
+            let added = bounds.add(parent, &key, value);
+            added.map_err(|why| format!("error while adding value during copy: {why}"))
         }
         "test" => {
             let path = path()?;
             let there = if path.is_empty() {
                 Some(&*document)
             } else {
-                let (parent, key) = locate(document, kind, path)?;
-                get(parent, &key)?
+                let (parent, key) = locate(document, kind, "path", path)?;
+                get(parent, &key).map_err(|why| failed("test", path, &why))?
             };
             let same = there.unwrap_or(&Value::Null) == value.as_ref().unwrap_or(&Value::Null);
             if same {
                 Ok(())
             } else {
-                Err(format!("testing value {path} failed: test failed"))
+                Err(format!("testing value {path} {TEST_FAILED}"))
             }
         }
         other => Err(format!("Unexpected kind: {other}")),
@@ -305,15 +326,27 @@ fn json_size(value: &Value) -> usize {
     text.len()
 }
 
-/// Like [`find`], with the error of an operation of `kind`.
+/// Like [`find`], with the error of an operation of `kind`, which says what path it is.
 fn locate<'d>(
     document: &'d mut Value,
     kind: &str,
+    what: &str,
     path: &str,
 ) -> Result<(&'d mut Value, String), String> {
     find(document, path).ok_or_else(|| {
-        format!("{kind} operation does not apply: doc is missing path: {path}: missing value")
+        // As upstream says it.
+        let missing = match kind {
+            "add" | "remove" => format!("doc is missing {what}: \"{path}\""),
+            "test" => format!("is missing {what}: {path}"),
+            _ => format!("doc is missing {what}: {path}"),
+        };
+        format!("{kind} operation does not apply: {missing}: missing value")
     })
+}
+
+/// The error of an operation at a path that is there.
+fn failed(kind: &str, path: &str, why: &str) -> String {
+    format!("error in {kind} for path: '{path}': {why}")
 }
 
 /// The map or list that holds the end of `path`, and the key in it.
