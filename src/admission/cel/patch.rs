@@ -153,7 +153,7 @@ fn merged(
     Ok(merged)
 }
 
-/// The error that a value of the expression is none of its type; `None` where there is no such type.
+/// The error that a value of the expression does not fit its type; `None` where no type is known.
 fn misfit(ty: Ty<'_>, configuration: &Map, foreign: &Foreign) -> Option<String> {
     let mut ty = ty;
     let mut path = String::new();
