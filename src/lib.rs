@@ -37,6 +37,7 @@ pub mod internals {
     pub mod auth {
         pub use crate::auth::User;
         pub use crate::auth::authz::rule::{Rule, uncovered};
+        pub use crate::auth::cel;
     }
     pub mod base {
         pub use crate::base::clock::Clock;

@@ -2,6 +2,7 @@
 
 pub mod authn;
 pub mod authz;
+pub mod cel;
 pub mod impersonation;
 
 use std::collections::BTreeMap;

@@ -227,7 +227,7 @@ impl Checker<'_> {
                 self.substitution.assign(&Type::Dyn, &target);
                 Type::Dyn
             }
-            Type::Dyn | Type::Error => Type::Dyn,
+            Type::Dyn | Type::Any | Type::Error => Type::Dyn,
             _ => {
                 self.report(
                     id,

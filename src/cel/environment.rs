@@ -44,6 +44,7 @@ pub struct Environment {
     objects: HashMap<Arc<str>, Arc<Schema>>,
     lazy: Option<Lazy>,
     patches: bool,
+    bindings: bool,
 }
 
 impl Environment {
@@ -93,6 +94,18 @@ impl Environment {
     pub fn with_patches(mut self) -> Self {
         self.patches = true;
         self
+    }
+
+    /// Lets expressions give names to values with `cel.bind`.
+    #[must_use]
+    pub fn with_bindings(mut self) -> Self {
+        self.bindings = true;
+        self
+    }
+
+    /// Reports whether expressions may use `cel.bind`.
+    pub fn binds(&self) -> bool {
+        self.bindings
     }
 
     /// The position of a field of the lazy variable.

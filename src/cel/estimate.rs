@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::ast::{ACCUMULATOR, Call, Comprehension, Expr, ExprId, ExprKind, Literal, Select};
 use super::checker::Checked;
-use super::schema::Schema;
+use super::schema::{Schema, Shape};
 use super::types::Type;
 
 /// A range of sizes or costs.
@@ -413,9 +413,16 @@ impl Estimator<'_> {
         let mut schema = self.root?;
         for step in rest {
             schema = match step {
-                Step::Name(name) => schema.declared_field(name)?,
+                Step::Name(name) => schema
+                    .declared_field(name)
+                    .or_else(|| schema.element().filter(|element| element.is_any()))?,
                 Step::Items | Step::Values => schema.element()?,
-                Step::Keys => schema.key()?,
+                Step::Keys => {
+                    return matches!(schema.shape, Shape::Map(_)).then_some(Range {
+                        min: 0,
+                        max: schema.max_key,
+                    });
+                }
                 Step::Indices => return None,
             };
         }

@@ -24,8 +24,17 @@ pub struct Macro {
     pub expand: fn(&mut Factory<'_>, ExprId, Option<Expr>, Vec<Expr>) -> Expanded,
 }
 
-/// The macros that Kubernetes has.
-pub const ALL: &[Macro] = &[
+/// The macros that Kubernetes has, where expressions may bind names or not.
+pub fn of(binds: bool) -> &'static [Macro] {
+    match (binds, ALL) {
+        (false, [_, rest @ ..]) => rest,
+        (_, all) => all,
+    }
+}
+
+/// All macros; that which binds names comes first.
+const ALL: &[Macro] = &[
+    member("bind", 3, bind),
     Macro {
         name: "has",
         args: 1,
@@ -214,6 +223,45 @@ impl Factory<'_> {
             fields: fields.collect::<Result<_, _>>()?,
         })
     }
+}
+
+/// `cel.bind(name, value, result)`: the result with a name for a value.
+fn bind(f: &mut Factory<'_>, id: ExprId, target: Option<Expr>, mut args: Vec<Expr>) -> Expanded {
+    let is_ours = matches!(
+        target.as_ref().map(|target| &target.kind),
+        Some(ExprKind::Ident(name)) if name == "cel"
+    );
+    if !is_ours {
+        let call = Call {
+            function: "bind".to_owned(),
+            target,
+            args,
+        };
+        return Ok(Expr::new(id, ExprKind::Call(Box::new(call))));
+    }
+    let result = args.pop().unwrap_or_else(|| f.accumulator());
+    let value = args.pop().unwrap_or_else(|| f.accumulator());
+    let name = match args.pop() {
+        Some(Expr {
+            kind: ExprKind::Ident(name),
+            ..
+        }) => name,
+        other => {
+            let message = "cel.bind() variable names must be simple identifiers";
+            return Err((other.map_or(id, |other| other.id), message.to_owned()));
+        }
+    };
+    let bound = Comprehension {
+        range: f.list(Vec::new()),
+        variable: "#unused".to_owned(),
+        second_variable: None,
+        accumulator: name.clone(),
+        init: value,
+        condition: f.literal(Literal::Bool(false)),
+        step: f.ident(&name),
+        result,
+    };
+    Ok(Expr::new(id, ExprKind::Comprehension(Box::new(bound))))
 }
 
 /// `has(operand.field)`.

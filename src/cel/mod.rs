@@ -43,7 +43,7 @@ pub use value::{Entries, Error, Key, Struct, Text, Value};
 pub fn compile(text: &str, environment: &Environment) -> Result<Checked, CompileError> {
     let source = source::Source::new(text);
     let mut issues = source::Issues::default();
-    let parsed = parser::parse(&source, macros::ALL, &mut issues);
+    let parsed = parser::parse(&source, macros::of(environment.binds()), &mut issues);
     if let Some(error) = std::mem::take(&mut issues).into_error(&source) {
         return Err(error);
     }

@@ -32,6 +32,8 @@ pub struct Schema {
     pub nullable: bool,
     /// The maximum number of elements of a list or map, or the longest text.
     pub max_elements: u64,
+    /// The longest key of a map; 0 where nothing is known of it.
+    pub max_key: u64,
     /// The least bytes that a value takes as JSON.
     pub min_bytes: u64,
 }
@@ -43,6 +45,8 @@ pub enum Shape {
     Unknown,
     /// Anything, not seen by expressions; lists and objects that hold it are compared by it.
     Hidden,
+    /// A value of a type that only functions or nobody knows, read as the JSON that it is.
+    Typed(Type),
     IntOrString,
     Bool,
     Int,
@@ -94,8 +98,43 @@ impl Schema {
             shape,
             nullable: false,
             max_elements: MAX_REQUEST_BYTES,
+            max_key: 0,
             min_bytes,
         }
+    }
+
+    /// The schema of texts of which nothing is known.
+    pub fn text() -> Arc<Self> {
+        Arc::new(Self::of(Shape::String, 1))
+    }
+
+    /// The schema of lists of which nothing is known but their items.
+    pub fn list(item: Arc<Self>) -> Arc<Self> {
+        Arc::new(Self::of(Shape::List(item, ListType::Atomic), 1))
+    }
+
+    /// The schema of maps of which nothing is known but their values.
+    pub fn map(value: Arc<Self>) -> Arc<Self> {
+        Arc::new(Self::of(Shape::Map(value), 1))
+    }
+
+    /// The schema of objects of a type with fields.
+    pub fn object<'n>(
+        name: &str,
+        fields: impl IntoIterator<Item = (&'n str, Arc<Self>)>,
+    ) -> Arc<Self> {
+        let mut object = Object {
+            name: name.into(),
+            ..Object::default()
+        };
+        for (name, schema) in fields {
+            let field = Field {
+                name: name.into(),
+                schema,
+            };
+            object.add(field, name);
+        }
+        Arc::new(Self::of(Shape::Object(object), 1))
     }
 
     /// The schema of what no schema describes.
@@ -107,6 +146,7 @@ impl Schema {
     pub fn ty(&self) -> Option<Type> {
         Some(match &self.shape {
             Shape::Hidden => return None,
+            Shape::Typed(ty) => ty.clone(),
             Shape::Unknown | Shape::IntOrString => Type::Dyn,
             Shape::Bool => Type::Bool,
             Shape::Int => Type::Int,
@@ -176,15 +216,9 @@ impl Schema {
         }
     }
 
-    /// The schema of the keys of a map, of whose sizes nothing is known.
-    pub fn key(&self) -> Option<&'static Self> {
-        static KEY: Schema = Schema {
-            shape: Shape::String,
-            nullable: false,
-            max_elements: 0,
-            min_bytes: 2,
-        };
-        matches!(self.shape, Shape::Map(_)).then_some(&KEY)
+    /// Reports whether values are of a type that nobody knows.
+    pub fn is_any(&self) -> bool {
+        matches!(self.shape, Shape::Typed(Type::Any))
     }
 
     /// Reports whether a key of an object is seen.
@@ -216,7 +250,7 @@ impl Schema {
             Err(Error::new(message))
         };
         Ok(match (&self.shape, value) {
-            (Shape::Unknown | Shape::Hidden, value) => Value::from_unknown(value),
+            (Shape::Unknown | Shape::Hidden | Shape::Typed(_), value) => Value::from_unknown(value),
             (_, Json::Null) if self.nullable => Value::Null,
             (_, Json::Null) => {
                 let message = "invalid data, got null for schema with nullable=false";

@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub enum Type {
     /// Anything, known when it is evaluated.
     Dyn,
+    /// A value of any type, which may be of another type at each place.
+    Any,
     Error,
     Null,
     Bool,
@@ -57,7 +59,7 @@ impl Type {
     }
 
     pub fn is_dyn(&self) -> bool {
-        matches!(self, Self::Dyn)
+        matches!(self, Self::Dyn | Self::Any)
     }
 
     pub fn is_error(&self) -> bool {
@@ -84,6 +86,7 @@ impl Type {
     pub fn runtime_name(&self) -> &str {
         match self {
             Self::Dyn => "dyn",
+            Self::Any => "google.protobuf.Any",
             Self::Error => "error",
             Self::Null => "null_type",
             Self::Bool => "bool",
@@ -101,11 +104,25 @@ impl Type {
         }
     }
 
+    /// The name of the type with those of its parameters, as cel-go declares it.
+    pub fn declared_name(&self) -> String {
+        let parameters: Vec<String> = match self {
+            Self::List(of) | Self::Type(Some(of)) => vec![of.declared_name()],
+            Self::Map(of) => vec![of.0.declared_name(), of.1.declared_name()],
+            Self::Opaque(_, of) => of.iter().map(Self::declared_name).collect(),
+            _ => Vec::new(),
+        };
+        match parameters.is_empty() {
+            true => self.runtime_name().to_owned(),
+            false => format!("{}({})", self.runtime_name(), parameters.join(", ")),
+        }
+    }
+
     /// Reports whether the type says no more than another of the same form.
     fn is_equal_or_less_specific(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Dyn | Self::Param(_), _) => true,
-            (_, Self::Dyn | Self::Param(_)) => false,
+            (Self::Dyn | Self::Any | Self::Param(_), _) => true,
+            (_, Self::Dyn | Self::Any | Self::Param(_)) => false,
             (Self::Opaque(name, params), Self::Opaque(other, others)) => {
                 name == other
                     && params.len() == others.len()
@@ -145,6 +162,7 @@ impl fmt::Display for Type {
             f.write_str(if params.is_empty() { "" } else { ")" })
         };
         match self {
+            Self::Any => f.write_str("any"),
             Self::Error => f.write_str("!error!"),
             Self::Null => f.write_str("null"),
             Self::Timestamp => f.write_str("timestamp"),
@@ -226,7 +244,9 @@ impl Substitution {
             return self.substitutes(b, param, a).0;
         }
         match (a, b) {
-            (Type::Dyn | Type::Error, _) | (_, Type::Dyn | Type::Error) => true,
+            (Type::Dyn | Type::Any | Type::Error, _) | (_, Type::Dyn | Type::Any | Type::Error) => {
+                true
+            }
             (Type::Null, other) | (other, Type::Null) => other.is_nullable(),
             (Type::Type(_), Type::Type(_)) => true,
             (Type::Opaque(name, params), Type::Opaque(other, others)) => {

@@ -301,8 +301,8 @@ fn demand(ty: &Type, of: &[Type]) -> Result<(), CompileError> {
     if of.is_empty() || of.contains(ty) {
         return Ok(());
     }
-    let wanted: Vec<String> = of.iter().map(name_of).collect();
-    let got = name_of(ty);
+    let wanted: Vec<String> = of.iter().map(Type::declared_name).collect();
+    let got = ty.declared_name();
     Err(CompileError::invalid(match wanted.as_slice() {
         [wanted] => format!("must evaluate to {wanted} but got {got}"),
         wanted => format!(
@@ -310,21 +310,6 @@ fn demand(ty: &Type, of: &[Type]) -> Result<(), CompileError> {
             wanted.join(" ")
         ),
     }))
-}
-
-/// The name of a type with those of its parameters.
-fn name_of(ty: &Type) -> String {
-    let parameters: Vec<String> = match ty {
-        Type::List(of) => vec![name_of(of)],
-        Type::Map(of) => vec![name_of(&of.0), name_of(&of.1)],
-        Type::Opaque(_, of) => of.iter().map(name_of).collect(),
-        Type::Type(Some(of)) => vec![name_of(of)],
-        _ => Vec::new(),
-    };
-    match parameters.is_empty() {
-        true => ty.runtime_name().to_owned(),
-        false => format!("{}({})", ty.runtime_name(), parameters.join(", ")),
-    }
 }
 
 /// The type of a variable as other expressions see it: scalars, and lists and maps of such.

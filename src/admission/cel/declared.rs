@@ -3,15 +3,15 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::cel::{Field, ListType, Object, Schema, Shape};
+use crate::cel::{Schema, Shape};
 
 pub static REQUEST: LazyLock<Arc<Schema>> = LazyLock::new(|| {
-    let kind = object("kubernetes.GroupVersionKind", &["group", "version", "kind"]);
-    let resource = object(
+    let kind = texts("kubernetes.GroupVersionKind", &["group", "version", "kind"]);
+    let resource = texts(
         "kubernetes.GroupVersionResource",
         &["group", "version", "resource"],
     );
-    let user = fields(
+    let user = object(
         "kubernetes.UserInfo",
         [
             ("username", text()),
@@ -20,7 +20,7 @@ pub static REQUEST: LazyLock<Arc<Schema>> = LazyLock::new(|| {
             ("extra", map(list(text()))),
         ],
     );
-    fields(
+    object(
         "kubernetes.AdmissionRequest",
         [
             ("kind", kind.clone()),
@@ -40,7 +40,7 @@ pub static REQUEST: LazyLock<Arc<Schema>> = LazyLock::new(|| {
 });
 
 pub static NAMESPACE: LazyLock<Arc<Schema>> = LazyLock::new(|| {
-    let condition = fields(
+    let condition = object(
         "kubernetes.NamespaceCondition",
         [
             ("status", text()),
@@ -50,7 +50,7 @@ pub static NAMESPACE: LazyLock<Arc<Schema>> = LazyLock::new(|| {
             ("reason", text()),
         ],
     );
-    let metadata = fields(
+    let metadata = object(
         "kubernetes.NamespaceMetadata",
         [
             ("name", text()),
@@ -67,12 +67,12 @@ pub static NAMESPACE: LazyLock<Arc<Schema>> = LazyLock::new(|| {
             ("finalizers", list(text())),
         ],
     );
-    let status = fields(
+    let status = object(
         "kubernetes.NamespaceStatus",
         [("conditions", list(condition)), ("phase", text())],
     );
-    let spec = fields("kubernetes.NamespaceSpec", [("finalizers", list(text()))]);
-    fields(
+    let spec = object("kubernetes.NamespaceSpec", [("finalizers", list(text()))]);
+    object(
         "kubernetes.Namespace",
         [("metadata", metadata), ("spec", spec), ("status", status)],
     )
@@ -82,34 +82,23 @@ fn of(shape: Shape) -> Arc<Schema> {
     Arc::new(Schema::of(shape, 1))
 }
 
+/// An object of fields of text.
+fn texts(name: &str, names: &[&str]) -> Arc<Schema> {
+    object(name, names.iter().map(|name| (*name, text())))
+}
+
 fn text() -> Arc<Schema> {
-    of(Shape::String)
+    Schema::text()
 }
 
 fn list(item: Arc<Schema>) -> Arc<Schema> {
-    of(Shape::List(item, ListType::Atomic))
+    Schema::list(item)
 }
 
 fn map(value: Arc<Schema>) -> Arc<Schema> {
-    of(Shape::Map(value))
+    Schema::map(value)
 }
 
-/// An object of fields of text.
-fn object(name: &str, names: &[&str]) -> Arc<Schema> {
-    fields(name, names.iter().map(|name| (*name, text())))
-}
-
-fn fields<'n>(name: &str, fields: impl IntoIterator<Item = (&'n str, Arc<Schema>)>) -> Arc<Schema> {
-    let mut object = Object {
-        name: name.into(),
-        ..Object::default()
-    };
-    for (name, schema) in fields {
-        let field = Field {
-            name: name.into(),
-            schema,
-        };
-        object.add(field, name);
-    }
-    of(Shape::Object(object))
+fn object<'n>(name: &str, fields: impl IntoIterator<Item = (&'n str, Arc<Schema>)>) -> Arc<Schema> {
+    Schema::object(name, fields)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::cel_selector::check_expression;
 use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
 use crate::meta::{ErrorList, FieldError, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each};
@@ -46,7 +47,7 @@ pub fn check_selectors(errors: &mut ErrorList, path: &Path, selectors: &[Value])
                     EXPRESSION_MAX,
                 ));
             }
-            Some(_) => {}
+            Some(cel) => check_expression(errors, &path.child("expression"), cel.str("expression")),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! resource.k8s.io: dynamic resource allocation.
 
+pub mod cel_selector;
 pub mod device_class;
 pub mod device_rules;
 pub mod internal_claim;

@@ -52,6 +52,7 @@ fn node(props: &JsonSchemaProps, is_root: bool, name: &str) -> Arc<Schema> {
         shape,
         nullable: props.nullable,
         max_elements,
+        max_key: 0,
         min_bytes,
     })
 }
