@@ -158,6 +158,11 @@ impl fmt::Debug for Text<'_> {
     }
 }
 
+/// The most items of a list that is made of two: an expression could not look at more of them.
+const MAX_LIST_ITEMS: usize = 1 << 20;
+/// The longest list that is copied where something is added to it.
+const COPIED_ITEMS: usize = 64;
+
 /// A list.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
@@ -166,6 +171,16 @@ pub enum List<'a> {
     Typed(Arc<Vec<Value<'a>>>, &'a Schema),
     /// The items of an array of a schema.
     Tree(&'a [meta::Value], &'a Schema),
+    /// A list and what was added to it, neither of them copied: adding costs an expression 1.
+    Joined(Arc<JoinedLists<'a>>),
+}
+
+/// Two lists that are one.
+#[derive(Debug)]
+pub struct JoinedLists<'a> {
+    first: List<'a>,
+    second: List<'a>,
+    len: usize,
 }
 
 /// A map, or an object with fields.
@@ -476,17 +491,26 @@ impl<'a> List<'a> {
         match self {
             Self::Made(items) | Self::Typed(items, _) => items.len(),
             Self::Tree(items, _) => items.len(),
+            Self::Joined(lists) => lists.len,
         }
     }
 
     /// An item. In a tree, one that does not fit its schema is an error.
-    pub fn get(&self, index: usize) -> Option<Result<Value<'a>>> {
-        match self {
+    pub fn get(&self, mut index: usize) -> Option<Result<Value<'a>>> {
+        let mut list = self;
+        while let Self::Joined(lists) = list {
+            list = &lists.first;
+            if let Some(beyond) = index.checked_sub(list.len()) {
+                (list, index) = (&lists.second, beyond);
+            }
+        }
+        match list {
             Self::Made(items) | Self::Typed(items, _) => items.get(index).cloned().map(Ok),
             Self::Tree(items, schema) => {
                 let item = items.get(index)?;
                 Some(Value::from_tree(item, schema.item()))
             }
+            Self::Joined(_) => None,
         }
     }
 
@@ -514,7 +538,7 @@ impl<'a> List<'a> {
     /// The schema of the list.
     pub fn schema(&self) -> Option<&'a Schema> {
         match self {
-            Self::Made(_) => None,
+            Self::Made(_) | Self::Joined(_) => None,
             Self::Typed(_, schema) | Self::Tree(_, schema) => Some(schema),
         }
     }
@@ -545,8 +569,20 @@ impl<'a> List<'a> {
         {
             return super::listmap::merged(self, other, schema);
         }
-        let items: Result<Vec<Value<'a>>> = self.iter().chain(other.iter()).collect();
-        Ok(List::Made(Arc::new(items?)))
+        let len = self.len() + other.len();
+        if len > MAX_LIST_ITEMS {
+            let why = format!("the result has over {MAX_LIST_ITEMS} items");
+            return Err(Error::new(why));
+        }
+        if len <= COPIED_ITEMS {
+            let items: Result<Vec<Value<'a>>> = self.iter().chain(other.iter()).collect();
+            return Ok(List::Made(Arc::new(items?)));
+        }
+        Ok(List::Joined(Arc::new(JoinedLists {
+            first: self.clone(),
+            second: other.clone(),
+            len,
+        })))
     }
 }
 
@@ -677,5 +713,36 @@ impl<'a> Value<'a> {
             meta::Value::Array(items) => Self::List(List::Tree(items, Schema::unknown())),
             meta::Value::Object(map) => Self::from_map(map),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each expression that doubles a list costs 1, and may not cost the memory of all of it.
+    #[test]
+    fn joined_lists_share_their_items() {
+        let Value::List(mut list) = Value::list((0..60).map(Value::Int).collect()) else {
+            panic!("a list")
+        };
+        for _ in 0..14 {
+            list = list.concat(&list).expect("it is not too long");
+            assert!(matches!(list, List::Joined(_)));
+        }
+        assert_eq!(list.len(), 60 << 14);
+        for index in [0, 59, 60, 61, 60 << 13, (60 << 14) - 1] {
+            let item = list.get(index).and_then(Result::ok);
+            let want = i64::try_from(index % 60).expect("a number");
+            assert!(
+                matches!(item, Some(Value::Int(item)) if item == want),
+                "{index}"
+            );
+        }
+        assert!(list.get(60 << 14).is_none());
+        assert_eq!(
+            list.concat(&list).expect_err("it is too long").to_string(),
+            "the result has over 1048576 items"
+        );
     }
 }
