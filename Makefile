@@ -8,13 +8,15 @@ ARGS ?=
 IMAGE ?= keelson:dev
 # Flags for the end-to-end checks (`cd e2e && go run . -help`).
 E2E ?=
+# Flags for the comparison of expressions (`go doc ./e2e/cel`).
+CEL ?=
 # Flags for the benchmark of the server (`cd bench && go run . -help`).
 BENCH ?=
 
 # The entropy of the CPU's jitter, which aws-lc gathers besides the system's, would take most of the time of a start.
 release dist bench e2e image: export AWS_LC_SYS_NO_JITTER_ENTROPY = 1
 
-.PHONY: help run test lint fmt deny bench e2e image image-test helm-test release dist clean
+.PHONY: help run test lint fmt deny bench e2e image image-test helm-test cel-test release dist clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,7 +60,7 @@ bench: dist ## what operations and a cluster's load cost the server as shipped, 
 	cd bench && go run . -cluster -server Keelson=$(TARGET)/dist/keelson $(BENCH)
 	$(CARGO) bench --bench '*'
 
-e2e: dist ## real kubectl, controller manager and scheduler against the server as shipped, on the embedded store and on etcd
+e2e: dist cel-test ## real kubectl, controller manager and scheduler against the server as shipped, on the embedded store and on etcd
 	@scripts/install-tools.sh e2e
 	cd e2e && go run . -keelson $(TARGET)/dist/keelson $(E2E)
 
@@ -72,6 +74,10 @@ image-test: dist ## build the image with buildah, unpack it and start the server
 
 helm-test: ## render the chart and check what comes out
 	cd e2e && go test ./chart
+
+cel-test: ## the expression language beside cel-go: its conformance tests, and random expressions; CEL='-seed 2 -cases 100000'
+	$(CARGO) build --example cel
+	cd e2e && go test ./cel -count 1 -v -args -program $(TARGET)/debug/examples/cel $(CEL)
 
 clean: ## remove what was built (not the data)
 	$(CARGO) clean

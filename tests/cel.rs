@@ -1,6 +1,7 @@
 //! Expressions with what cel-go says of them: types, values, errors, costs and estimates.
 
 use keelson::internals::cel::{Environment, PER_CALL_LIMIT, Type, Value, compile, estimate, plan};
+use keelson::internals::extensions::{JsonSchemaProps, cel_schema};
 use keelson::internals::meta;
 use proptest::proptest;
 use serde_json::{Value as Json, json};
@@ -111,6 +112,207 @@ fn expressions_are_what_cel_go_makes_of_them() {
         wrong.len(),
         wrong.join("\n")
     );
+}
+
+/// The answer to an expression on an object of a schema.
+fn of_object(expr: &str, object: &Json, schema: Json) -> String {
+    let props = JsonSchemaProps::read(&meta::Value::from(schema));
+    let schema = cel_schema::schema(&props, false);
+    let object = meta::Value::from(object.clone());
+    let environment = Environment::new().with_schema("self", &schema);
+    let checked = match compile(expr, &environment) {
+        Ok(checked) => checked,
+        Err(error) => return error.0,
+    };
+    let program = plan(&checked, &environment).expect("a program");
+    let variables = [schema.value(&object).expect("an object of the schema")];
+    let outcome = program.evaluate(&variables, PER_CALL_LIMIT);
+    match outcome.value {
+        Ok(value) => canonical(&value),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn fields_of_objects_are_read_as_their_schemas_say() {
+    let text = json!({"type": "string", "nullable": true});
+    let spec =
+        json!({"type": "object", "properties": {"replicas": {"type": "integer"}, "note": text}});
+    let labels = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema =
+        json!({"type": "object", "properties": {"spec": spec, "labels": labels, "any": any}});
+    let object = json!({
+        "spec": {"replicas": 3, "note": null}, "labels": {"a": "b"}, "any": {"x": {"y": 1}}
+    });
+    for (expr, want) in [
+        ("self.spec.replicas <= 5", "true"),
+        ("self.spec == self.spec", "true"),
+        ("has(self.spec.note)", "false"),
+        ("self.spec.note == 'a'", "no such key: note"),
+        ("type(self.spec) == map", "true"),
+        ("dyn(1) in self.labels", "no such overload"),
+        ("self.labels[dyn(1)] == 'b'", "no such overload"),
+        ("'a' in self.labels", "true"),
+        ("self.any == self.any", "true"),
+    ] {
+        assert_eq!(of_object(expr, &object, schema.clone()), want, "{expr}");
+    }
+}
+
+/// The stack of threads that evaluate the deepest expressions.
+const STACK_BYTES: usize = 128 << 20;
+
+/// The answer to an expression of the variables of the recorded ones.
+fn answer(expr: &str) -> String {
+    let expr = expr.to_owned();
+    let answer = move || {
+        let said = outcome(&expr, &environment());
+        let of = |name: &str| said[name].as_str().map(str::to_owned);
+        of("error")
+            .or_else(|| of("eval"))
+            .or_else(|| of("value"))
+            .unwrap_or_default()
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    let thread = thread.spawn(answer).expect("a thread");
+    thread.join().expect("no panic")
+}
+
+const TOO_MUCH: &str = "operation cancelled: actual cost limit exceeded";
+
+/// A list of one, which has been made of the one before so many times.
+fn repeated(first: &str, step: &str, times: usize) -> String {
+    let again = |expr: String, _| format!("[{expr}.map(a, {step})[0]]");
+    (0..times).fold(format!("[{first}]"), again)
+}
+
+#[test]
+fn expressions_that_double_what_they_make_are_ended() {
+    for (first, step, times, last) in [
+        ("l", "a + a", 40, "[0].size() > 0"),
+        ("s", "a + a", 40, "[0].size() > 0"),
+        ("b'ab'", "a + a", 40, "[0].size() > 0"),
+        ("dyn(l)", "dyn([a, a])", 40, ".all(b, b == b)"),
+        ("dyn(l)", "dyn({'a': a, 'b': a})", 40, ".all(b, b == b)"),
+        ("l", "[a, a].flatten()", 40, "[0].size() > 0"),
+        ("s", "a.replace('', a)", 30, "[0].size() > 0"),
+        ("['']", "a + a", 60, "[0].join() == ''"),
+    ] {
+        let expr = repeated(first, step, times) + last;
+        let got = answer(&expr);
+        assert!(
+            got == TOO_MUCH || got.contains("the result has over"),
+            "{step}: {got}"
+        );
+    }
+}
+
+#[test]
+fn types_that_double_with_each_step_are_refused() {
+    let again = |expr: String, _| format!("{expr}.map(a, {{a: a}})");
+    let expr = (0..40).fold("[1]".to_owned(), again);
+    assert!(answer(&expr).contains("the type has over 1000 parts"));
+}
+
+#[test]
+fn expressions_that_look_at_much_for_little_are_ended() {
+    for expr in [
+        "[lists.range(50000)].all(b, lists.range(90000).all(i, b == b))",
+        "lists.range(60000).all(i, ''.matches(r'(\\pL{900}|' + string(i) + ')') || true)",
+        "[lists.range(50000)].all(b, lists.range(60000).all(i, b.reverse().size() > 0))",
+        "[lists.range(50000)].all(b, lists.range(60000).all(i, b.max() > 0 || true))",
+    ] {
+        assert_eq!(answer(expr), TOO_MUCH, "{expr}");
+    }
+}
+
+#[test]
+fn expressions_that_are_too_deep_or_long_are_refused() {
+    let nested = |open: &str, inner: &str, close: &str, times: usize| {
+        [open.repeat(times).as_str(), inner, &close.repeat(times)].concat()
+    };
+    for expr in [
+        nested("(", "1", ")", 10_000),
+        nested("[", "1", "]", 10_000),
+        nested("{1: ", "1", "}", 10_000),
+        nested("!(", "true", ")", 10_000),
+        nested("size(", "s", ")", 10_000),
+        nested("[1].map(a, ", "a", ")", 300),
+        format!("x{}", ".a".repeat(10_000)),
+        format!("x{}", "[0]".repeat(10_000)),
+        format!("n{}", " + n".repeat(10_000)),
+        format!("true{}", " ? true : true".repeat(5_000)),
+        format!("s{}", ".lowerAscii()".repeat(7_000)),
+    ] {
+        let got = answer(&expr);
+        assert!(got.contains("recursion"), "{}: {got}", &expr[..20]);
+    }
+    let copies = (0..30).fold("optional.of(1)".to_owned(), |expr, _| {
+        format!("{expr}.optMap(a, a)")
+    });
+    assert!(answer(&copies).contains("the expression has over 1000000 nodes"));
+    let long = answer(&"a".repeat(100_001));
+    assert!(long.contains("expression code point size exceeds limit"));
+    let wrong = answer(&"'\u{e9}\\".repeat(10_000));
+    assert!(wrong.contains("Syntax error"));
+    let many: Vec<String> = (0..2_000).map(|i| format!("n == {i}")).collect();
+    assert_eq!(answer(&many.join(" || ")), "true");
+}
+
+#[test]
+fn numbers_and_times_end_where_those_of_go_end() {
+    for (expr, want) in [
+        ("9223372036854775807 + 1", "integer overflow"),
+        ("(-9223372036854775807 - 1) / -1", "integer overflow"),
+        ("-(-9223372036854775807 - 1)", "integer overflow"),
+        ("0u - 1u", "unsigned integer overflow"),
+        ("int(9.3e18)", "program: integer overflow"),
+        (
+            "timestamp('9999-12-31T23:59:59Z') + duration('1s')",
+            "timestamp overflow",
+        ),
+        (
+            "timestamp('0001-01-01T00:00:00Z') - duration('1ns')",
+            "timestamp overflow",
+        ),
+        ("duration('2562047h') + duration('1h')", "integer overflow"),
+        (
+            "timestamp('9999-12-31T23:59:59Z') - timestamp('0001-01-01T00:00:00Z')",
+            "integer overflow",
+        ),
+        (
+            "timestamp('9999-12-31T23:59:59Z').getFullYear('+14:00')",
+            "10000",
+        ),
+        ("timestamp('9999-12-31T23:59:59Z').getHours('+02:00')", "1"),
+        (
+            "timestamp('0001-01-01T00:00:00Z').getFullYear('-01:00')",
+            "0",
+        ),
+        ("'ta\u{a9}o\u{a9}\u{3b1}T'.lastIndexOf('\u{a9}', 3)", "2"),
+        ("'a'.substring(-1)", "index out of range: -1"),
+        ("'%f'.format([1234567.5])", "\"1,234,567.500000\""),
+        ("'%e'.format([double('NaN')])", "\"   NaN\""),
+        ("quantity('1000m').isInteger()", "false"),
+        (
+            "quantity('1') == quantity('0.5').add(quantity('0.5'))",
+            "no such overload",
+        ),
+        (
+            "lists.range(9223372036854775807).size()",
+            "lists.range makes no more than 1000000 items",
+        ),
+        ("optional.of(1).optMap(a, 2)", "optional 2"),
+        ("n in []", "false"),
+        (
+            "cidr('10.0.0.0/8').containsIP(ip('1:2:3'))",
+            "IP Address \"1:2:3\" parse error during conversion from string: ParseAddr(\"1:2:3\"): \
+             address string too short",
+        ),
+    ] {
+        assert_eq!(answer(expr), want, "{expr}");
+    }
 }
 
 proptest! {

@@ -33,6 +33,7 @@ fn every_target_holds_over_its_seeds() {
         ("json_pod", targets::json_pod),
         ("protobuf_pod", targets::protobuf_pod),
         ("selectors", targets::selectors),
+        ("expressions", targets::expressions),
     ];
     for (name, target) in all {
         assert!(run(name, target) > 300, "{name} has too few seeds");

@@ -2,6 +2,9 @@
 //! `tests/fuzz.rs` runs them over the seeds.
 
 use jiff::Timestamp;
+use keelson::internals::cel::{
+    Environment, PER_CALL_LIMIT, Type, Value as CelValue, compile, estimate, plan,
+};
 use keelson::internals::codec::{Rules, json, normalize, protobuf, yaml};
 use keelson::internals::merge::patch::strategic;
 use keelson::internals::merge::{self, OneVersion, Set, Ty, Writer};
@@ -145,5 +148,32 @@ pub fn selectors(bytes: &[u8]) {
             selector.matches(object.labels()),
             "{text}"
         );
+    }
+}
+
+/// Expressions on objects: an expression in the first line, JSON in the second. Every one is
+/// answered within what it may cost, and the same when it is asked again.
+pub fn expressions(bytes: &[u8]) {
+    let mut lines = bytes.splitn(2, |&byte| byte == b'\n');
+    let Some(Ok(text)) = lines.next().map(str::from_utf8) else {
+        return;
+    };
+    let parsed = lines.next().and_then(|line| json::parse(line).ok());
+    let object = parsed.map_or(Value::Null, |(object, _)| object);
+    let environment = Environment::new().with_variable("self", Type::Dyn);
+    let Ok(checked) = compile(text, &environment) else {
+        return;
+    };
+    let range = estimate(&checked, None);
+    assert!(range.min <= range.max, "{text}");
+    let Ok(program) = plan(&checked, &environment) else {
+        return;
+    };
+    let evaluate = || program.evaluate(&[CelValue::from_unknown(&object)], PER_CALL_LIMIT);
+    let (once, twice) = (evaluate(), evaluate());
+    assert_eq!(once.cost, twice.cost, "{text}");
+    match (once.value, twice.value) {
+        (Ok(once), Ok(twice)) => assert_eq!(once.shown(), twice.shown(), "{text}"),
+        (once, twice) => assert_eq!(once.err(), twice.err(), "{text}"),
     }
 }

@@ -2,6 +2,7 @@
 //! `cel/library/cost.go`).
 
 use super::value::{List, Map, Value};
+use super::work;
 
 /// The rule by which a call costs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -187,6 +188,9 @@ pub fn size(value: &Value<'_>) -> u64 {
 
 /// The cost of looking at each part of a value.
 fn parts(value: &Value<'_>) -> u64 {
+    if !work::take(1) {
+        return 0;
+    }
     let of_list = |list: &List<'_>| {
         list.iter()
             .map(|item| item.as_ref().map_or(1, parts))

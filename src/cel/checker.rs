@@ -10,6 +10,9 @@ use super::signature::Overload;
 use super::source::{Issues, Source};
 use super::types::{Substitution, Type};
 
+/// The largest type of an expression, in parts.
+const MAX_TYPE_PARTS: usize = 1_000;
+
 /// A checked expression.
 #[derive(Debug)]
 pub struct Checked {
@@ -116,7 +119,12 @@ impl Checker<'_> {
         );
     }
 
-    fn set(&mut self, id: ExprId, ty: Type) {
+    fn set(&mut self, id: ExprId, mut ty: Type) {
+        // Types may be made of others twice over, and again.
+        if !ty.fits(&mut { MAX_TYPE_PARTS }) {
+            self.report(id, format!("the type has over {MAX_TYPE_PARTS} parts"));
+            ty = Type::Error;
+        }
         let index = id as usize;
         if self.types.len() <= index {
             self.types.resize(index + 1, Type::Dyn);

@@ -11,6 +11,11 @@ pub trait Extension: fmt::Debug + Send + Sync {
     /// Reports whether another value is equal to it.
     fn equals(&self, other: &dyn Extension) -> bool;
 
+    /// Reports whether other values may be compared with it.
+    fn is_comparable(&self) -> bool {
+        true
+    }
+
     /// Its size, by which functions cost.
     fn size(&self) -> Option<usize> {
         None

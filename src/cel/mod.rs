@@ -22,6 +22,7 @@ mod time;
 mod types;
 mod validate;
 mod value;
+mod work;
 
 pub use checker::Checked;
 pub use environment::{Environment, JSON_PATCH, OBJECT};

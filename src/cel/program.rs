@@ -13,6 +13,7 @@ use super::charge::Charge;
 use super::environment::JSON_PATCH;
 use super::library::{self, Function};
 use super::value::{Entries, Error, Key, List, Map, Result, Struct, Value};
+use super::work::{self, Budget};
 
 pub use plan::plan;
 
@@ -54,6 +55,8 @@ enum Node {
     Append(usize, Box<Node>),
     /// The accumulator with one more entry.
     Insert(usize, Box<(Node, Node)>),
+    /// The accumulator with the entries of a map.
+    Merge(usize, Box<Node>),
     /// The value of an optional, or another value or optional where it has none.
     OrElse(Box<(Node, Node)>, bool),
     /// A field of the lazy variable, by its position.
@@ -94,6 +97,8 @@ struct Call {
     function: &'static Function,
     args: Vec<Node>,
     charge: Charge,
+    /// Reports whether all arguments are evaluated, also behind one that fails.
+    evaluates_all: bool,
 }
 
 #[derive(Debug)]
@@ -167,7 +172,13 @@ impl Program {
             cost: 0,
             limit,
         };
+        let _budget = Budget::begin();
         let value = state.eval(&self.root);
+        let value = if work::is_spent() {
+            Err(Error::CostLimit)
+        } else {
+            value
+        };
         let cost = state.cost;
         Outcome { value, cost }
     }
@@ -175,14 +186,19 @@ impl Program {
 
 /// The error that a function does not take such arguments. What is told of it depends on how
 /// cel-go binds the function.
-fn no_such_overload(name: &str, args: &[Value<'_>]) -> Error {
+pub fn no_such_overload(name: &str, args: &[Value<'_>]) -> Error {
     match name {
         "size" | "sort" | "@sortByAssociatedKeys" => {
             Error::new(format!("no such overload: {name}"))
         }
-        "startsWith" | "endsWith" | "contains" | "matches" | "find" | "findAll" => {
+        // A pattern that is no constant is matched by the text.
+        "matches" if !matches!(args, [Value::String(_), ..] | [_, Value::Extension(_)]) => {
+            Error::new("no such overload: matches")
+        }
+        "find" | "findAll" if matches!(args, [_, Value::Extension(_), ..]) => {
             Error::no_such_overload()
         }
+        "startsWith" | "endsWith" | "contains" | "matches" => Error::no_such_overload(),
         operator if operator.contains('_') || operator.starts_with('@') => {
             Error::no_such_overload()
         }
@@ -223,30 +239,42 @@ fn no_field_of_list() -> Error {
 
 struct State<'s, 'a> {
     variables: &'s mut dyn Activation<'a>,
-    locals: Vec<Result<Value<'a>>>,
+    locals: Vec<Local<'s, 'a>>,
     cost: u64,
     limit: u64,
 }
 
+/// A variable of a comprehension.
+enum Local<'s, 'a> {
+    Ready(Result<Value<'a>>),
+    /// The value of a name that a macro gives it, not evaluated before it is asked for.
+    Pending(&'s Node),
+}
+
+/// Reports whether nothing is gone through: the comprehension gives a value a name.
+fn is_empty(range: &Node) -> bool {
+    matches!(range, Node::Constant(Value::List(list)) if list.len() == 0)
+}
+
 /// Reports whether an error may be absorbed: the end of what may be spent may not, nor what is to
 /// be waited for.
-fn absorbed<'a>(result: Result<Value<'a>>) -> Result<Result<Value<'a>>> {
+fn absorbed<T>(result: Result<T>) -> Result<Result<T>> {
     match result {
         Err(error @ (Error::CostLimit | Error::Suspended)) => Err(error),
         other => Ok(other),
     }
 }
 
-impl<'a> State<'_, 'a> {
+impl<'s, 'a> State<'s, 'a> {
     fn spend(&mut self, cost: u64) -> Result<()> {
         self.cost = self.cost.saturating_add(cost);
-        if self.cost > self.limit {
+        if self.cost > self.limit || work::is_spent() {
             return Err(Error::CostLimit);
         }
         Ok(())
     }
 
-    fn eval(&mut self, node: &Node) -> Result<Value<'a>> {
+    fn eval(&mut self, node: &'s Node) -> Result<Value<'a>> {
         match node {
             Node::Constant(value) => Ok(value.clone()),
             Node::Variable(position) => {
@@ -254,8 +282,7 @@ impl<'a> State<'_, 'a> {
                 self.variables.variable(*position)
             }
             Node::Local(slot) => {
-                let value = self.locals.get(*slot).cloned();
-                let value = value.unwrap_or_else(|| Err(Error::new("no such attribute")));
+                let value = absorbed(self.local(*slot))?;
                 self.spend(1)?;
                 value
             }
@@ -284,10 +311,12 @@ impl<'a> State<'_, 'a> {
                 _ => Err(Error::no_such_overload()),
             },
             Node::Equal(operands, wanted) => {
-                let args = self.arguments(operands.as_slice(), Charge::Equality)?;
+                let args = self.arguments(operands.as_slice(), Charge::Equality, true)?;
                 self.spend(Charge::Equality.of(&args, None))?;
-                let equal = matches!(args.as_slice(), [a, b] if a.equals(b));
-                Ok(Value::Bool(equal == *wanted))
+                match args.as_slice() {
+                    [a, b] => Ok(Value::Bool(a.is_equal(b)? == *wanted)),
+                    _ => Err(Error::no_such_overload()),
+                }
             }
             Node::Member(item, known) => {
                 let item = self.eval(item)?;
@@ -301,6 +330,7 @@ impl<'a> State<'_, 'a> {
             Node::Fold(fold) => self.fold(fold),
             Node::Append(slot, item) => self.append(*slot, item),
             Node::Insert(slot, entry) => self.insert(*slot, entry),
+            Node::Merge(slot, added) => self.merge(*slot, added),
             Node::OrElse(parts, unwraps) => match self.eval(&parts.0)? {
                 Value::Optional(Some(value)) if *unwraps => Ok((*value).clone()),
                 value @ Value::Optional(Some(_)) => Ok(value),
@@ -327,7 +357,7 @@ impl<'a> State<'_, 'a> {
     }
 
     /// `&&` or `||`: the value `decides` of either operand decides, whatever the other is.
-    fn logical(&mut self, left: &Node, right: &Node, decides: bool) -> Result<Value<'a>> {
+    fn logical(&mut self, left: &'s Node, right: &'s Node, decides: bool) -> Result<Value<'a>> {
         let left = absorbed(self.eval(left))?;
         if matches!(left, Ok(Value::Bool(value)) if value == decides) {
             return left;
@@ -342,7 +372,7 @@ impl<'a> State<'_, 'a> {
     }
 
     /// Evaluates one side of a conditional. A name that it is or begins with costs nothing there.
-    fn branch(&mut self, node: &Node) -> Result<Value<'a>> {
+    fn branch(&mut self, node: &'s Node) -> Result<Value<'a>> {
         if !is_attribute(node) || matches!(node, Node::Conditional(_)) {
             return self.eval(node);
         }
@@ -359,15 +389,15 @@ impl<'a> State<'_, 'a> {
     }
 
     /// Evaluates an operand. What is no name or selection costs one more to be selected from.
-    fn operand(&mut self, operand: &Node, chained: bool) -> Result<Value<'a>> {
-        let value = self.eval(operand)?;
+    fn operand(&mut self, operand: &'s Node, chained: bool) -> Result<Value<'a>> {
+        let value = absorbed(self.eval(operand))?;
         if !chained {
             self.spend(1)?;
         }
-        Ok(value)
+        value
     }
 
-    fn select(&mut self, select: &Select) -> Result<Value<'a>> {
+    fn select(&mut self, select: &'s Select) -> Result<Value<'a>> {
         let operand = self.operand(&select.operand, select.chained)?;
         let name = &select.field;
         let (operand, optional) = match operand {
@@ -376,12 +406,12 @@ impl<'a> State<'_, 'a> {
             other => (other, select.optional),
         };
         let found = match &operand {
-            Value::Map(map) => map.field(name).transpose()?,
-            Value::List(_) => return Err(no_field_of_list()),
-            Value::Struct(object) => object.get(name),
-            _ => None,
+            Value::Map(map) => map.field(name).transpose(),
+            Value::List(_) => Err(no_field_of_list()),
+            Value::Struct(object) => Ok(object.get(name)),
+            _ => Ok(None),
         };
-        match found {
+        match self.qualified(found)? {
             Some(value) => {
                 self.spend(1)?;
                 Ok(if optional { Value::some(value) } else { value })
@@ -394,16 +424,23 @@ impl<'a> State<'_, 'a> {
         }
     }
 
-    fn index(&mut self, index: &Index) -> Result<Value<'a>> {
+    fn index(&mut self, index: &'s Index) -> Result<Value<'a>> {
         let operand = self.operand(&index.operand, index.chained)?;
         let key = if index.keyed_by_name {
             // A name within brackets costs what the brackets do.
             let before = self.cost;
-            let key = self.eval(&index.key)?;
-            self.cost = self.cost.saturating_sub(1).max(before);
-            key
+            let key = absorbed(self.eval(&index.key))?;
+            // One that fails costs the brackets, unless they are optional.
+            if key.is_ok() || index.optional {
+                self.cost = self.cost.saturating_sub(1).max(before);
+            }
+            key?
         } else {
-            self.eval(&index.key)?
+            let key = absorbed(self.eval(&index.key))?;
+            if key.is_err() && !index.optional {
+                self.spend(1)?;
+            }
+            key?
         };
         let (operand, optional) = match operand {
             Value::Optional(None) => return Ok(Value::none()),
@@ -411,11 +448,16 @@ impl<'a> State<'_, 'a> {
             other => (other, index.optional),
         };
         let found = match &operand {
-            Value::List(list) => library::item(list, &key)?,
-            Value::Map(map) => map.get(&key).transpose()?,
-            _ => None,
+            Value::List(list) => library::item(list, &key),
+            Value::Map(map) => map.get(&key).transpose(),
+            _ => Ok(None),
         };
-        match found {
+        let found = if index.optional {
+            found
+        } else {
+            self.qualified(found)
+        };
+        match found? {
             Some(value) => {
                 self.spend(1)?;
                 Ok(if optional { Value::some(value) } else { value })
@@ -432,8 +474,21 @@ impl<'a> State<'_, 'a> {
         }
     }
 
-    fn has(&mut self, operand: &Node, field: &str, chained: bool) -> Result<Value<'a>> {
-        let operand = match self.operand(operand, chained)? {
+    /// The result of a selection, which costs where it fails, too.
+    fn qualified(&mut self, found: Result<Option<Value<'a>>>) -> Result<Option<Value<'a>>> {
+        if found.is_err() {
+            self.spend(1)?;
+        }
+        found
+    }
+
+    fn has(&mut self, operand: &'s Node, field: &str, chained: bool) -> Result<Value<'a>> {
+        let before = self.cost;
+        let operand = absorbed(self.operand(operand, chained))?;
+        if operand.is_err() {
+            self.cost = self.cost.saturating_sub(1).max(before);
+        }
+        let operand = match operand? {
             Value::Optional(None) => return Ok(Value::Bool(false)),
             Value::Optional(Some(inner)) => (*inner).clone(),
             other => other,
@@ -446,15 +501,20 @@ impl<'a> State<'_, 'a> {
         }
     }
 
-    /// Evaluates the arguments of a call. Of up to two, all are; of more, those up to the first
-    /// that is an error, and then the call costs nothing.
-    fn arguments(&mut self, nodes: &[Node], charge: Charge) -> Result<Vec<Value<'a>>> {
+    /// Evaluates the arguments of a call: all of them, or those up to the first that is an error.
+    /// Then the call costs nothing unless that is the last.
+    fn arguments(
+        &mut self,
+        nodes: &'s [Node],
+        charge: Charge,
+        all: bool,
+    ) -> Result<Vec<Value<'a>>> {
         let mut args = Vec::with_capacity(nodes.len());
         let mut failure = None;
-        for node in nodes {
+        for (position, node) in nodes.iter().enumerate() {
             match absorbed(self.eval(node))? {
                 Ok(value) => args.push(value),
-                Err(error) if nodes.len() > 2 => return Err(error),
+                Err(error) if !all && position + 1 < nodes.len() => return Err(error),
                 Err(error) => {
                     args.push(Value::Null);
                     failure.get_or_insert(error);
@@ -470,8 +530,8 @@ impl<'a> State<'_, 'a> {
         }
     }
 
-    fn call(&mut self, call: &Call) -> Result<Value<'a>> {
-        let args = self.arguments(&call.args, call.charge)?;
+    fn call(&mut self, call: &'s Call) -> Result<Value<'a>> {
+        let args = self.arguments(&call.args, call.charge, call.evaluates_all)?;
         let before = call.charge.is_before().then(|| call.charge.of(&args, None));
         if let Some(cost) = before {
             self.spend(cost)?;
@@ -487,7 +547,14 @@ impl<'a> State<'_, 'a> {
         value
     }
 
-    fn list(&mut self, items: &[(Node, bool)]) -> Result<Value<'a>> {
+    /// Makes a list. It costs the same where an item fails, as a map does.
+    fn list(&mut self, items: &'s [(Node, bool)]) -> Result<Value<'a>> {
+        let list = absorbed(self.items(items))?;
+        self.spend(10)?;
+        list.map(Value::list)
+    }
+
+    fn items(&mut self, items: &'s [(Node, bool)]) -> Result<Vec<Value<'a>>> {
         let mut out = Vec::with_capacity(items.len());
         for (item, optional) in items {
             match (self.eval(item)?, optional) {
@@ -502,11 +569,16 @@ impl<'a> State<'_, 'a> {
                 (value, false) => out.push(value),
             }
         }
-        self.spend(10)?;
-        Ok(Value::list(out))
+        Ok(out)
     }
 
-    fn map(&mut self, entries: &[(Node, Node, bool)]) -> Result<Value<'a>> {
+    fn map(&mut self, entries: &'s [(Node, Node, bool)]) -> Result<Value<'a>> {
+        let map = absorbed(self.entries(entries))?;
+        self.spend(30)?;
+        map.map(Value::map)
+    }
+
+    fn entries(&mut self, entries: &'s [(Node, Node, bool)]) -> Result<Entries<'a>> {
         let mut out = Entries::with_capacity(entries.len());
         for (key, value, optional) in entries {
             let key = self.eval(key)?;
@@ -525,11 +597,14 @@ impl<'a> State<'_, 'a> {
                 .ok_or_else(|| Error::new(format!("unsupported key type: {}", key.type_name())))?;
             out.insert(index, (key, value));
         }
-        self.spend(30)?;
-        Ok(Value::map(out))
+        Ok(out)
     }
 
-    fn object(&mut self, name: &Arc<str>, fields: &[(Arc<str>, Node, bool)]) -> Result<Value<'a>> {
+    fn object(
+        &mut self,
+        name: &Arc<str>,
+        fields: &'s [(Arc<str>, Node, bool)],
+    ) -> Result<Value<'a>> {
         let mut out = IndexMap::with_capacity(fields.len());
         for (field, node, optional) in fields {
             let value = match (self.eval(node)?, optional) {
@@ -554,9 +629,13 @@ impl<'a> State<'_, 'a> {
         Ok(Value::Struct(Arc::new(object)))
     }
 
-    fn fold(&mut self, fold: &Fold) -> Result<Value<'a>> {
+    fn fold(&mut self, fold: &'s Fold) -> Result<Value<'a>> {
         let range = self.eval(&fold.range)?;
-        let init = absorbed(self.eval(&fold.init))?;
+        let init = if is_empty(&fold.range) {
+            Local::Pending(&fold.init)
+        } else {
+            Local::Ready(absorbed(self.eval(&fold.init))?)
+        };
         self.locals.truncate(fold.slot);
         self.locals.push(init);
         let done = match &range {
@@ -577,7 +656,7 @@ impl<'a> State<'_, 'a> {
         result
     }
 
-    fn fold_list(&mut self, fold: &Fold, list: &List<'a>) -> Result<()> {
+    fn fold_list(&mut self, fold: &'s Fold, list: &List<'a>) -> Result<()> {
         for (position, item) in list.iter().enumerate() {
             let second = fold.two.then(|| item.clone());
             let first = match fold.two {
@@ -591,7 +670,7 @@ impl<'a> State<'_, 'a> {
         Ok(())
     }
 
-    fn fold_map(&mut self, fold: &Fold, map: &Map<'a>) -> Result<()> {
+    fn fold_map(&mut self, fold: &'s Fold, map: &Map<'a>) -> Result<()> {
         for key in map.keys() {
             let second = fold.two.then(|| {
                 map.get(&key)
@@ -606,45 +685,60 @@ impl<'a> State<'_, 'a> {
 
     fn fold_step(
         &mut self,
-        fold: &Fold,
+        fold: &'s Fold,
         first: Result<Value<'a>>,
         second: Option<Result<Value<'a>>>,
     ) -> Result<ControlFlow<()>> {
         self.locals.truncate(fold.slot + 1);
-        self.locals.push(first);
-        self.locals.extend(second);
+        self.locals.push(Local::Ready(first));
+        self.locals.extend(second.map(Local::Ready));
         let goes_on = absorbed(self.eval(&fold.condition))?;
         if matches!(goes_on, Ok(Value::Bool(false))) {
             return Ok(ControlFlow::Break(()));
         }
         let step = absorbed(self.eval(&fold.step))?;
         if let Some(accumulator) = self.locals.get_mut(fold.slot) {
-            *accumulator = step;
+            *accumulator = Local::Ready(step);
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// The value of a variable of a comprehension.
+    fn local(&mut self, slot: usize) -> Result<Value<'a>> {
+        let init = match self.locals.get(slot) {
+            Some(Local::Ready(value)) => return value.clone(),
+            Some(Local::Pending(init)) => *init,
+            None => return Err(Error::new("no such attribute")),
+        };
+        // It is evaluated as if nothing was around it yet.
+        let inner = self.locals.split_off(slot);
+        let value = self.eval(init);
+        self.locals.truncate(slot);
+        self.locals.extend(inner);
+        if let Some(place) = self.locals.get_mut(slot) {
+            *place = Local::Ready(value.clone());
+        }
+        value
     }
 
     /// Takes the accumulator out of its place, so that it is nobody else's.
     fn take(&mut self, slot: usize) -> Result<Value<'a>> {
         match self.locals.get_mut(slot) {
-            Some(accumulator) => std::mem::replace(accumulator, Ok(Value::Null)),
-            None => Err(Error::new("no such attribute")),
+            Some(Local::Ready(accumulator)) => std::mem::replace(accumulator, Ok(Value::Null)),
+            _ => Err(Error::new("no such attribute")),
         }
     }
 
     /// Adds an item to the accumulator where it is. It costs what reading it, making a list of the
     /// item and adding the two costs.
-    fn append(&mut self, slot: usize, item: &Node) -> Result<Value<'a>> {
+    fn append(&mut self, slot: usize, item: &'s Node) -> Result<Value<'a>> {
         self.spend(1)?;
-        let item = match self.eval(item) {
-            Ok(item) => item,
-            Err(error) => {
-                // An accumulator that is an error stays that one.
-                return self.take(slot).and(Err(error));
-            }
-        };
+        let item = absorbed(self.eval(item))?;
         self.spend(11)?;
-        match self.take(slot)? {
+        // An accumulator that is an error stays that one.
+        let accumulator = self.take(slot)?;
+        let item = item?;
+        match accumulator {
             Value::List(List::Made(mut items)) => {
                 Arc::make_mut(&mut items).push(item);
                 Ok(Value::List(List::Made(items)))
@@ -654,23 +748,50 @@ impl<'a> State<'_, 'a> {
     }
 
     /// Adds an entry to the accumulator where it is.
-    fn insert(&mut self, slot: usize, entry: &(Node, Node)) -> Result<Value<'a>> {
+    fn insert(&mut self, slot: usize, entry: &'s (Node, Node)) -> Result<Value<'a>> {
         self.spend(1)?;
-        let (key, value) = (self.eval(&entry.0)?, self.eval(&entry.1)?);
+        let key = self.eval(&entry.0)?;
+        let value = absorbed(self.eval(&entry.1))?;
         self.spend(1)?;
-        match self.take(slot)? {
-            Value::Map(Map::Made(mut entries)) => {
-                let index = Key::of(&key).ok_or_else(Error::no_such_overload)?;
-                if entries.contains_key(&index) {
-                    let shown = library::shown(&key);
-                    return Err(Error::new(format!(
-                        "insert failed: key {shown} already exists"
-                    )));
-                }
-                Arc::make_mut(&mut entries).insert(index, (key, value));
-                Ok(Value::Map(Map::Made(entries)))
-            }
-            _ => Err(Error::no_such_overload()),
-        }
+        let value = value?;
+        inserted(self.take(slot)?, [(key, value)])
     }
+
+    /// Adds the entries of a map to the accumulator where it is.
+    fn merge(&mut self, slot: usize, added: &'s Node) -> Result<Value<'a>> {
+        self.spend(1)?;
+        let added = absorbed(self.eval(added))?;
+        self.spend(1)?;
+        let Value::Map(added) = added? else {
+            return Err(Error::no_such_overload());
+        };
+        let entry = |key: Value<'a>| {
+            let value = added.get(&key).unwrap_or_else(|| Ok(Value::Null));
+            value.map(|value| (key, value))
+        };
+        let entries: Vec<_> = added.keys().into_iter().map(entry).collect::<Result<_>>()?;
+        inserted(self.take(slot)?, entries)
+    }
+}
+
+/// A map with more entries, none of whose keys it has.
+fn inserted<'a>(
+    map: Value<'a>,
+    added: impl IntoIterator<Item = (Value<'a>, Value<'a>)>,
+) -> Result<Value<'a>> {
+    let Value::Map(Map::Made(mut entries)) = map else {
+        return Err(Error::no_such_overload());
+    };
+    let into = Arc::make_mut(&mut entries);
+    for (key, value) in added {
+        let index = Key::of(&key).ok_or_else(Error::no_such_overload)?;
+        if into.contains_key(&index) {
+            let shown = library::shown(&key);
+            return Err(Error::new(format!(
+                "insert failed: key {shown} already exists"
+            )));
+        }
+        into.insert(index, (key, value));
+    }
+    Ok(Value::Map(Map::Made(entries)))
 }

@@ -161,12 +161,9 @@ impl Schema {
         })
     }
 
-    /// The name of an object's type.
-    pub fn object_name(&self) -> Option<&str> {
-        match &self.shape {
-            Shape::Object(object) => Some(&object.name),
-            _ => None,
-        }
+    /// Reports whether values are read as the JSON that they are.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.shape, Shape::Unknown | Shape::Hidden)
     }
 
     /// The schema of the items of a list.

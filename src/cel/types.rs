@@ -140,6 +140,20 @@ impl Type {
         }
     }
 
+    /// Reports whether the type, written out, has at most so many parts; takes them from `left`.
+    pub fn fits(&self, left: &mut usize) -> bool {
+        let Some(rest) = left.checked_sub(1) else {
+            return false;
+        };
+        *left = rest;
+        match self {
+            Self::List(of) | Self::Type(Some(of)) => of.fits(left),
+            Self::Map(of) => of.0.fits(left) && of.1.fits(left),
+            Self::Opaque(_, params) => params.iter().all(|param| param.fits(left)),
+            _ => true,
+        }
+    }
+
     /// The more general of two types that agree.
     pub fn most_general(a: &Self, b: &Self) -> Self {
         if a.is_equal_or_less_specific(b) {

@@ -104,13 +104,36 @@ impl Validator<'_> {
         else {
             return;
         };
-        let types: Vec<(ExprId, Type)> = list
+        let args: Vec<Vec<(ExprId, Type)>> = list
             .elements
             .iter()
-            .map(|element| (element.id, self.checked.type_of(element.id).clone()))
+            .map(|element| {
+                let mut parts = Vec::new();
+                self.add_parts(element, &mut parts);
+                parts
+            })
             .collect();
-        if let Err((at, message)) = text_format::check(text, &types) {
+        if let Err((at, message)) = text_format::check(text, &args) {
             self.report(at.unwrap_or(id), message);
+        }
+    }
+
+    /// Adds the type of an expression and those of what is in it, if it is a literal.
+    fn add_parts(&self, expr: &Expr, parts: &mut Vec<(ExprId, Type)>) {
+        parts.push((expr.id, self.checked.type_of(expr.id).clone()));
+        match &expr.kind {
+            ExprKind::List(list) => {
+                for element in &list.elements {
+                    self.add_parts(element, parts);
+                }
+            }
+            ExprKind::Map(entries) => {
+                for entry in entries {
+                    self.add_parts(&entry.key, parts);
+                    self.add_parts(&entry.value, parts);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -13,6 +13,7 @@ use super::ast::Literal;
 use super::environment::JSON_PATCH;
 use super::extension::Extension;
 use super::schema::{ListType, Schema};
+use super::work;
 use crate::meta;
 
 /// The reason an expression has no value.
@@ -216,7 +217,10 @@ impl Key {
             Value::Double(number) => double_to_int(*number)
                 .map(Self::Int)
                 .or_else(|| double_to_uint(*number).map(Self::Uint)),
-            Value::String(text) => Some(Self::String(text.as_str().into())),
+            Value::String(text) => {
+                work::read(text.as_str().len());
+                Some(Self::String(text.as_str().into()))
+            }
             _ => None,
         }
     }
@@ -290,7 +294,7 @@ impl<'a> Value<'a> {
             Self::Timestamp(_) => "google.protobuf.Timestamp",
             Self::Duration(_) => "google.protobuf.Duration",
             Self::List(_) => "list",
-            Self::Map(map) => map.type_name(),
+            Self::Map(_) => "map",
             Self::Type(_) => "type",
             Self::Optional(_) => super::types::OPTIONAL,
             Self::Extension(value) => value.type_name(),
@@ -320,6 +324,9 @@ impl<'a> Value<'a> {
     /// Reports whether two values are equal. Numbers of different types may be; values of other
     /// different types are not.
     pub fn equals(&self, other: &Value<'_>) -> bool {
+        if !work::take(1) {
+            return false;
+        }
         match (self, other) {
             (Self::Null, Value::Null) => true,
             (Self::Bool(a), Value::Bool(b)) => a == b,
@@ -339,6 +346,54 @@ impl<'a> Value<'a> {
             (Self::Extension(a), Value::Extension(b)) => a.equals(b.as_ref()),
             (Self::Struct(a), Value::Struct(b)) => a.equals(b),
             (a, b) => compare_numbers(a, b) == Some(Ordering::Equal),
+        }
+    }
+
+    /// The result of `==`: as [`equals`](Self::equals), but values of schemas are compared with
+    /// nothing but such.
+    ///
+    /// # Errors
+    /// The other value is not to be compared with this one.
+    pub fn is_equal(&self, other: &Value<'_>) -> Result<bool> {
+        if let (Self::List(list @ List::Tree(_, schema)), Value::List(others)) = (self, other)
+            && !schema.is_unknown()
+            && *schema.list_type() == ListType::Atomic
+        {
+            let mut pairs = list.iter().zip(others.iter());
+            let agree =
+                |all: bool, (a, b): (Result<Value<'a>>, Result<_>)| Ok(all && a?.is_equal(&b?)?);
+            return Ok(list.len() == others.len() && pairs.try_fold(true, agree)?);
+        }
+        let fits = match (self, other) {
+            (_, Value::Null) => true,
+            (Self::Map(Map::Tree(map, schema)), Value::Map(_)) if !schema.is_unknown() => {
+                // The fields that expressions do not see are compared as they lie in an object.
+                matches!(other, Value::Map(Map::Tree(_, other)) if !other.is_unknown())
+                    || self.size() != other.size()
+                    || map.iter().all(|(name, _)| schema.shows(name))
+            }
+            (Self::Map(Map::Tree(_, schema)), other) if !schema.is_unknown() => {
+                matches!(other, Value::Map(_))
+            }
+            (Self::List(List::Tree(_, schema)), other)
+                if !schema.is_unknown() && !matches!(other, Value::List(_)) =>
+            {
+                false
+            }
+            // The items of such lists are told apart by their keys, which other items have not.
+            (Self::List(List::Tree(list, schema)), Value::List(other))
+                if matches!(schema.list_type(), ListType::Map(_)) =>
+            {
+                list.len() != other.len()
+                    || other.iter().all(|item| matches!(item, Ok(Value::Map(_))))
+            }
+            (Self::Extension(_), Value::Extension(other)) => other.is_comparable(),
+            _ => true,
+        };
+        if fits {
+            Ok(self.equals(other))
+        } else {
+            Err(Error::no_such_overload())
         }
     }
 
@@ -367,7 +422,10 @@ impl<'a> Value<'a> {
     /// The number of code points, bytes, items or entries; `None` of what has no size.
     pub fn size(&self) -> Option<usize> {
         match self {
-            Self::String(text) => Some(text.as_str().chars().count()),
+            Self::String(text) => {
+                work::read(text.as_str().len());
+                Some(text.as_str().chars().count())
+            }
             Self::Bytes(bytes) => Some(bytes.len()),
             Self::List(list) => Some(list.len()),
             Self::Map(map) => Some(map.len()),
@@ -503,6 +561,9 @@ impl<'a> List<'a> {
     /// # Errors
     /// A failure to evaluate either list.
     pub fn concat(&self, other: &List<'a>) -> Result<List<'a>> {
+        if !work::copy(self.len().saturating_add(other.len())) {
+            return Err(Error::CostLimit);
+        }
         if let Some(schema) = self.schema()
             && *schema.list_type() != ListType::Atomic
         {
@@ -534,14 +595,7 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match self {
             Self::Made(entries) => entries.len(),
-            Self::Tree(map, schema) => map.iter().filter(|(name, _)| schema.shows(name)).count(),
-        }
-    }
-
-    fn type_name(&self) -> &str {
-        match self {
-            Self::Made(_) => "map",
-            Self::Tree(_, schema) => schema.object_name().unwrap_or("map"),
+            Self::Tree(map, _) => map.len(),
         }
     }
 
@@ -553,7 +607,8 @@ impl<'a> Map<'a> {
                 .get(&Key::of(key)?)
                 .map(|(_, value)| Ok(value.clone())),
             (Self::Tree(..), Value::String(name)) => self.field(name.as_str()),
-            (Self::Tree(..), _) => None,
+            (Self::Tree(_, schema), _) if schema.is_unknown() => None,
+            (Self::Tree(..), _) => Some(Err(Error::no_such_overload())),
         }
     }
 
@@ -565,7 +620,9 @@ impl<'a> Map<'a> {
                 .map(|(_, value)| Ok(value.clone())),
             Self::Tree(map, schema) => {
                 let (own, of) = schema.field(name)?;
-                let value = map.get(own.unwrap_or(name))?;
+                // A field that is null is not there.
+                let value = map.get(own.unwrap_or(name));
+                let value = value.filter(|value| own.is_none() || !value.is_null())?;
                 Some(Value::from_tree(value, of))
             }
         }
@@ -574,6 +631,7 @@ impl<'a> Map<'a> {
     /// All keys.
     pub fn keys(&self) -> Vec<Value<'a>> {
         match self {
+            _ if !work::take(self.len()) => Vec::new(),
             Self::Made(entries) => entries.values().map(|(key, _)| key.clone()).collect(),
             Self::Tree(map, schema) => {
                 let tree: &'a meta::Map = map;
@@ -590,13 +648,41 @@ impl<'a> Map<'a> {
 
     fn equals(&self, other: &Map<'_>) -> bool {
         self.len() == other.len()
+            && self.hidden_agree(other)
             && self
                 .keys()
                 .iter()
                 .all(|key| match (self.get(key), other.get(key)) {
                     (Some(Ok(a)), Some(Ok(b))) => a.equals(&b),
-                    _ => false,
+                    (a, b) => a.is_none() && b.is_none(),
                 })
+    }
+
+    /// Reports whether the fields that expressions do not see are the same where both have them.
+    fn hidden_agree(&self, other: &Map<'_>) -> bool {
+        let (Self::Tree(map, schema), Map::Tree(others, _)) = (self, other) else {
+            return true;
+        };
+        let mut hidden = map.iter().filter(|(name, _)| !schema.shows(name));
+        hidden.all(|(name, value)| others.get(name).is_none_or(|other| are_same(value, other)))
+    }
+}
+
+/// Reports whether two trees are the same.
+fn are_same(a: &meta::Value, b: &meta::Value) -> bool {
+    if !work::take(1) {
+        return false;
+    }
+    match (a, b) {
+        (meta::Value::Array(a), meta::Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| are_same(a, b))
+        }
+        (meta::Value::Object(a), meta::Value::Object(b)) => {
+            let mut entries = a.iter();
+            a.len() == b.len()
+                && entries.all(|(name, a)| b.get(name).is_some_and(|b| are_same(a, b)))
+        }
+        (a, b) => a == b,
     }
 }
 

@@ -6,7 +6,7 @@ pub mod definition;
 mod openapi;
 mod printing;
 mod resource;
-mod schema;
+pub mod schema;
 
 pub use controller::{CustomStores, DefinitionHooks, Extensions};
 pub use definition::strategy::CustomResourceDefinitions;

@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use super::super::number;
 use super::super::time;
 use super::super::value::{Error, Result, Text, Value, double_to_int};
+use super::super::work;
 use super::Declaration;
 use super::operators::{declare, duration, timestamp};
 
@@ -75,6 +76,9 @@ pub const NAMES: [&str; 11] = [
     "null_type",
 ];
 
+/// The bytes that are gone through in the time that it takes to read a digit of a double.
+const DIGIT_READS: usize = 8;
+
 fn failed<'a>(value: &Value<'a>, to: &str) -> Result<Value<'a>> {
     let from = value.type_name();
     Err(Error::new(format!(
@@ -124,12 +128,17 @@ fn to_double<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
         Value::Double(_) => Ok(value.clone()),
         Value::Int(number) => Ok(Value::Double(*number as f64)),
         Value::Uint(number) => Ok(Value::Double(*number as f64)),
-        Value::String(text) => match number::parse_double(text.as_str()) {
+        Value::String(text) => match parsed_double(text.as_str()) {
             Some(number) => Ok(Value::Double(number)),
             None => failed(value, "double"),
         },
         _ => return None,
     })
+}
+
+fn parsed_double(text: &str) -> Option<f64> {
+    work::read(text.len().saturating_mul(DIGIT_READS));
+    number::parse_double(text)
 }
 
 fn to_duration<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {

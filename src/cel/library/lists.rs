@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use jiff::SignedDuration;
 
 use super::super::value::{Error, Key, List, Result, Value};
+use super::super::work;
 use super::Declaration;
 use super::operators::declare;
 
@@ -95,6 +96,9 @@ pub const DECLARATIONS: &[Declaration] = &[
 
 /// The items of a list.
 fn items<'a>(list: &List<'a>) -> Result<Vec<Value<'a>>> {
+    if !work::copy(list.len()) {
+        return Err(Error::CostLimit);
+    }
     list.iter().collect()
 }
 
@@ -204,6 +208,9 @@ fn slice<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     if list.len() < to {
         return Some(refused(format!("list is length {}", list.len())));
     }
+    if !work::copy(to - from) {
+        return Some(Err(Error::CostLimit));
+    }
     let items = (from..to).filter_map(|index| list.get(index));
     Some(items.collect::<Result<_>>().map(Value::list))
 }
@@ -223,6 +230,9 @@ fn flatten<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
 
 fn flatten_into<'a>(list: &List<'a>, depth: i64, out: &mut Vec<Value<'a>>) -> Result<()> {
     for item in list.iter() {
+        if !work::copy(1) {
+            return Err(Error::CostLimit);
+        }
         match item? {
             Value::List(inner) if depth > 0 => flatten_into(&inner, depth - 1, out)?,
             other => out.push(other),
@@ -278,6 +288,9 @@ fn range<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     if *count > MAX_RANGE {
         let message = format!("lists.range makes no more than {MAX_RANGE} items");
         return Some(Err(Error::new(message)));
+    }
+    if !work::copy(usize::try_from(*count).unwrap_or(0)) {
+        return Some(Err(Error::CostLimit));
     }
     Some(Ok(Value::list((0..*count).map(Value::Int).collect())))
 }

@@ -1,5 +1,6 @@
 //! The functions that expressions may call, each with its signatures and what it does.
 
+mod address_errors;
 mod authorizer;
 mod conversions;
 mod json_patch;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::super::extension::Extension;
 use super::super::value::{Error, Result, Value};
 use super::Declaration;
+use super::address_errors;
 use super::operators::declare;
 use crate::meta::names::network_address;
 
@@ -145,7 +146,7 @@ fn parse_ip(text: &str) -> Result<IpAddr> {
         return Err(Error::new(message));
     }
     let address: IpAddr = text.parse().map_err(|_| {
-        let why = unparsable(text);
+        let why = address_errors::reason(text);
         Error::new(format!(
             "IP Address {text:?} parse error during conversion from string: ParseAddr({text:?}): \
              {why}"
@@ -153,36 +154,6 @@ fn parse_ip(text: &str) -> Result<IpAddr> {
     })?;
     refuse_mapped(address, text)?;
     Ok(address)
-}
-
-/// The reason that Go tells why a text is no address.
-fn unparsable(text: &str) -> String {
-    if !text.contains(['.', ':', '%']) {
-        return "unable to parse IP".to_owned();
-    }
-    if text.contains(':') {
-        return "each group must have 4 or less digits".to_owned();
-    }
-    let fields: Vec<&str> = text.split('.').collect();
-    if text.chars().any(|c| !(c.is_ascii_digit() || c == '.')) {
-        return "unexpected character (at \"".to_owned() + text + "\")";
-    }
-    if fields.iter().any(|field| field.is_empty()) {
-        return "IPv4 field must have at least one digit".to_owned();
-    }
-    if fields
-        .iter()
-        .any(|field| field.len() > 1 && field.starts_with('0'))
-    {
-        return "IPv4 field has octet with leading zero".to_owned();
-    }
-    if fields.iter().any(|field| field.parse::<u8>().is_err()) {
-        return "IPv4 field has value >255".to_owned();
-    }
-    match fields.len() {
-        0..=3 => "IPv4 address too short".to_owned(),
-        _ => "IPv4 address too long".to_owned(),
-    }
 }
 
 fn refuse_mapped(address: IpAddr, text: &str) -> Result<()> {
@@ -203,9 +174,12 @@ fn parse_network(text: &str) -> Result<Network> {
         ))
     };
     let (address, prefix) = text.rsplit_once('/').ok_or_else(|| refused("no '/'"))?;
-    let parsed: IpAddr = address
-        .parse()
-        .map_err(|_| refused(&format!("ParseAddr({address:?}): {}", unparsable(address))))?;
+    let parsed: IpAddr = address.parse().map_err(|_| {
+        refused(&format!(
+            "ParseAddr({address:?}): {}",
+            address_errors::reason(address)
+        ))
+    })?;
     let digits = !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_digit());
     let leading_zero = prefix.len() > 1 && prefix.starts_with('0');
     let length: Option<u8> = prefix.parse().ok().filter(|_| digits && !leading_zero);
@@ -268,7 +242,7 @@ fn contains_network<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     let [outer, other] = args else { return None };
     let outer = network(outer)?;
     let inner = match other {
-        Value::String(text) => parse_network(text.as_str()).map_err(|_| Error::no_such_overload()),
+        Value::String(text) => parse_network(text.as_str()),
         other => Ok(*network(other)?),
     };
     Some(

@@ -159,7 +159,7 @@ pub(super) fn duration<'a>(duration: Option<SignedDuration>) -> Result<Value<'a>
     duration
         .filter(|duration| i64::try_from(duration.as_nanos()).is_ok())
         .map(Value::Duration)
-        .ok_or_else(|| overflow("duration"))
+        .ok_or_else(|| overflow("integer"))
 }
 
 /// A time within the years 1 to 9999.
@@ -250,14 +250,12 @@ fn ordered<'a>(
 fn contained<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     Some(match args {
         [item, Value::List(list)] => list.contains(item).map(Value::Bool),
-        [key, Value::Map(map)] => Ok(Value::Bool(contains_key(map, key))),
+        [key, Value::Map(map)] => {
+            let found = map.get(key).transpose();
+            found.map(|found| Value::Bool(found.is_some()))
+        }
         _ => return None,
     })
-}
-
-/// Reports whether a map has a key.
-pub fn contains_key(map: &Map<'_>, key: &Value<'_>) -> bool {
-    map.get(key).is_some()
 }
 
 fn size<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {

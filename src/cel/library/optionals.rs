@@ -1,6 +1,7 @@
 //! Functions of optional values (cel-go `cel/library.go`).
 
 use super::super::value::{Error, Result, Value};
+use super::super::work;
 use super::Declaration;
 use super::operators::declare;
 
@@ -65,6 +66,9 @@ fn unwrap<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     let [Value::List(list)] = args else {
         return None;
     };
+    if !work::copy(list.len()) {
+        return Some(Err(Error::CostLimit));
+    }
     let mut out = Vec::new();
     for item in list.iter() {
         match item {

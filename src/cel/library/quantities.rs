@@ -30,7 +30,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         "quantity_get_float": "kubernetes.Quantity() -> double"),
     declare!("asInteger", as_integer, "quantity_get_int": "kubernetes.Quantity() -> int"),
     declare!("isInteger", |args| {
-        Some(Ok(Value::Bool(quantity(args.first()?)?.as_i64().is_some())))
+        Some(Ok(Value::Bool(integer(quantity(args.first()?)?).is_some())))
     }, "quantity_is_integer": "kubernetes.Quantity() -> bool"),
     declare!("add", |args| combined(args, Quantity::add),
         "quantity_add": "kubernetes.Quantity(kubernetes.Quantity) -> kubernetes.Quantity",
@@ -42,14 +42,25 @@ pub const DECLARATIONS: &[Declaration] = &[
     ),
 ];
 
-impl Extension for Quantity {
+/// A quantity that has been read, or computed: nothing is comparable to those.
+#[derive(Debug)]
+struct Amount {
+    quantity: Quantity,
+    is_computed: bool,
+}
+
+impl Extension for Amount {
     fn type_name(&self) -> &'static str {
         "kubernetes.Quantity"
     }
 
     fn equals(&self, other: &dyn Extension) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| self == other)
+        other.is_some_and(|other| self.quantity == other.quantity)
+    }
+
+    fn is_comparable(&self) -> bool {
+        !self.is_computed
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -59,9 +70,24 @@ impl Extension for Quantity {
 
 fn quantity<'v>(value: &'v Value<'_>) -> Option<&'v Quantity> {
     match value {
-        Value::Extension(value) => value.as_any().downcast_ref(),
+        Value::Extension(value) => value
+            .as_any()
+            .downcast_ref()
+            .map(|one: &Amount| &one.quantity),
         _ => None,
     }
+}
+
+fn made<'a>(quantity: Quantity, is_computed: bool) -> Value<'a> {
+    Value::Extension(Arc::new(Amount {
+        quantity,
+        is_computed,
+    }))
+}
+
+/// The integer that a quantity is. In units smaller than one it is none, whatever its value.
+fn integer(quantity: &Quantity) -> Option<i64> {
+    quantity.as_i64().filter(|_| !quantity.is_finer_than(0))
 }
 
 fn parse<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
@@ -69,7 +95,7 @@ fn parse<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
         return None;
     };
     Some(match Quantity::parse(text.as_str()) {
-        Ok(quantity) => Ok(Value::Extension(Arc::new(quantity))),
+        Ok(quantity) => Ok(made(quantity, false)),
         Err(why) => Err(Error::new(why.to_string())),
     })
 }
@@ -83,7 +109,7 @@ fn compare<'a>(
 }
 
 fn as_integer<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
-    let number = quantity(args.first()?)?.as_i64();
+    let number = integer(quantity(args.first()?)?);
     Some(
         number
             .map(Value::Int)
@@ -109,5 +135,5 @@ fn combined<'a>(
         ),
         other => combine(&mut result, quantity(other)?),
     }
-    Some(Ok(Value::Extension(Arc::new(result))))
+    Some(Ok(made(result, true)))
 }

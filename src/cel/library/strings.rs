@@ -1,6 +1,7 @@
 //! Functions of texts (cel-go `common/stdlib/standard.go`, `ext/strings.go` of version 2).
 
 use super::super::value::{Error, List, Result, Text, Value};
+use super::super::work;
 use super::Declaration;
 use super::operators::declare;
 
@@ -75,6 +76,7 @@ fn char_at<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     let [Value::String(text), Value::Int(index)] = args else {
         return None;
     };
+    work::read(text.as_str().len());
     let position = usize::try_from(*index).ok();
     let found = position.and_then(|position| text.as_str().chars().nth(position));
     Some(match (found, position) {
@@ -86,6 +88,7 @@ fn char_at<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
 
 /// The offset in bytes of a code point; the end of the text for the one behind the last.
 fn offset(text: &str, position: usize) -> Option<usize> {
+    work::read(text.len());
     let ends = std::iter::once(text.len());
     text.char_indices()
         .map(|(at, _)| at)
@@ -150,13 +153,11 @@ fn last_index_of<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     if last >= count {
         return Some(Ok(Value::Int(-1)));
     }
+    // A match that begins there at the latest ends so far behind at the latest, where a code point
+    // does.
     let last = offset(text, last).unwrap_or(text.len());
-    let end = (last + part.len()).min(text.len());
-    let end = (end..=text.len()).find(|end| text.is_char_boundary(*end));
-    let found = text
-        .get(..end.unwrap_or(text.len()))
-        .and_then(|head| head.rfind(part))
-        .filter(|found| *found <= last);
+    let end = text.floor_char_boundary(last.saturating_add(part.len()));
+    let found = text.get(..end).and_then(|head| head.rfind(part));
     Some(Ok(Value::Int(
         found.map_or(-1, |found| position(text, found)),
     )))
@@ -260,6 +261,9 @@ fn join<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
 fn joined<'a>(list: &List<'a>, separator: &str) -> Result<Value<'a>> {
     let mut out = String::new();
     for (i, item) in list.iter().enumerate() {
+        if !work::take(1) {
+            return Err(Error::CostLimit);
+        }
         let item = item?;
         let Value::String(text) = &item else {
             let shown = super::conversions::shown(&item);

@@ -5,6 +5,7 @@ use super::super::number;
 use super::super::time;
 use super::super::types::Type;
 use super::super::value::{Error, List, Map, Result, Value};
+use super::super::work;
 use super::Declaration;
 use super::operators::declare;
 
@@ -40,7 +41,9 @@ fn formatted(text: &str, values: &List<'_>) -> Result<String> {
             .get(next)
             .ok_or_else(|| Error::new(format!("index {next} out of range")))??;
         next += 1;
+        let before = out.len();
         clause.write(&value, &mut out).map_err(Error::new)?;
+        work::read(out.len() - before);
         if out.len() > MAX_BYTES {
             return Err(Error::new(format!("the result has over {MAX_BYTES} bytes")));
         }
@@ -50,14 +53,15 @@ fn formatted(text: &str, values: &List<'_>) -> Result<String> {
     Ok(out)
 }
 
-/// Checks a text with the types of the values that it is to take.
+/// Checks a text with the types of the values that it is to take, each with those of what is in it
+/// if it is a literal.
 ///
 /// # Errors
 /// A clause is none or does not take its value, at whose node that is told; or there are too few or
 /// too many of them.
 pub fn check(
     text: &str,
-    types: &[(ExprId, Type)],
+    args: &[Vec<(ExprId, Type)>],
 ) -> std::result::Result<(), (Option<ExprId>, String)> {
     let (mut rest, mut next) = (text, 0);
     while let Some((_, clause)) = rest.split_once('%') {
@@ -66,17 +70,23 @@ pub fn check(
             continue;
         }
         let (clause, after) = Clause::parse(clause).map_err(|why| (None, why.to_string()))?;
-        let Some((id, ty)) = types.get(next) else {
+        let Some(parts) = args.get(next) else {
             return Err((None, format!("index {next} out of range")));
         };
-        if let Some(why) = clause.refuses(ty) {
-            return Err((Some(*id), format!("error during formatting: {why}")));
+        let parts = match clause.kind {
+            's' => parts.as_slice(),
+            _ => parts.get(..1).unwrap_or(&[]),
+        };
+        for (id, ty) in parts {
+            if let Some(why) = clause.refuses(ty) {
+                return Err((Some(*id), format!("error during formatting: {why}")));
+            }
         }
         next += 1;
         rest = after;
     }
-    if types.len() > next {
-        let given = types.len();
+    if args.len() > next {
+        let given = args.len();
         let message =
             format!("too many arguments supplied to string.format (expected {next}, got {given})");
         return Err((None, message));
@@ -176,10 +186,15 @@ impl Clause {
             ('d', Value::Uint(number)) => out.push_str(&number.to_string()),
             ('d', _) => return wrong("decimal clause can only be used on integers"),
             ('f', Value::Double(number)) => {
-                out.push_str(&special(*number).unwrap_or(format!("{number:.0$}", self.precision)));
+                let precision = self.precision;
+                out.push_str(&special(*number).unwrap_or_else(|| grouped(*number, precision)));
             }
             ('e', Value::Double(number)) => {
-                out.push_str(&special(*number).unwrap_or(scientific(*number, self.precision)));
+                let precision = self.precision;
+                match special(*number) {
+                    Some(text) => out.push_str(&format!("{text:>precision$}")),
+                    None => out.push_str(&scientific(*number, precision)),
+                }
             }
             ('f' | 'e', Value::String(text))
                 if matches!(text.as_str(), "NaN" | "Infinity" | "-Infinity") =>
@@ -219,6 +234,21 @@ fn special(number: f64) -> Option<String> {
     }
     let sign = if number < 0.0 { "-" } else { "" };
     number.is_infinite().then(|| format!("{sign}\u{221e}"))
+}
+
+/// A number with commas between its thousands, as the printer of English writes it.
+fn grouped(number: f64, precision: usize) -> String {
+    let plain = format!("{number:.precision$}");
+    let start = usize::from(plain.starts_with('-'));
+    let end = plain.find('.').unwrap_or(plain.len());
+    let mut out = String::with_capacity(plain.len() + plain.len() / 3);
+    for (at, c) in plain.char_indices() {
+        if at > start && at < end && (end - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
 }
 
 fn signed(number: i64, write: fn(u64) -> String) -> String {
@@ -275,6 +305,9 @@ fn write_text(value: &Value<'_>, out: &mut String) -> std::result::Result<(), St
 
 /// Writes a value within a list or map, as a literal.
 fn write_item(value: &Value<'_>, out: &mut String) -> std::result::Result<(), String> {
+    if !work::take(1) {
+        return Err(Error::CostLimit.to_string());
+    }
     match value {
         Value::String(text) => out.push_str(&super::strings::quoted(text.as_str())),
         Value::Bytes(bytes) => {

@@ -1,15 +1,15 @@
 //! Parts of times and durations (cel-go `common/types/timestamp.go`, `duration.go`).
 
-use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
+use jiff::{SignedDuration, Span};
 
 use super::super::value::{Error, Result, Value};
 use super::Declaration;
 use super::operators::declare;
 
 pub const DECLARATIONS: &[Declaration] = &[
-    declare!("getFullYear", |args| part(args, |at| i64::from(at.year())),
+    declare!("getFullYear", year,
         "timestamp_to_year": "timestamp() -> int",
         "timestamp_to_year_with_tz": "timestamp(string) -> int",
     ),
@@ -82,12 +82,39 @@ fn zone(name: &str) -> Result<TimeZone> {
     Ok(offset.ok_or_else(unknown)?.to_time_zone())
 }
 
-/// A time of UTC as clocks of a time zone show it.
+/// The years after which the days of the calendar are the same again.
+const CYCLE_YEARS: i16 = 400;
+const LAST_YEAR: i16 = 9_999;
+
+/// The years by which a time is moved before it is brought into a time zone: the last day that
+/// there is has no local time everywhere.
+fn moved(at: DateTime) -> i16 {
+    if at.year() < LAST_YEAR {
+        0
+    } else {
+        CYCLE_YEARS
+    }
+}
+
+/// A time of UTC as clocks of a time zone show it, but for the years by which it is moved.
 fn local(at: DateTime, name: &str) -> Result<DateTime> {
     let zone = zone(name)?;
-    let zoned = at.to_zoned(TimeZone::UTC);
-    // The last day that there is has no instant everywhere.
-    Ok(zoned.map_or(at, |zoned| zoned.with_time_zone(zone).datetime()))
+    let earlier = at.checked_sub(Span::new().years(moved(at)));
+    let zoned = earlier.and_then(|at| at.to_zoned(TimeZone::UTC));
+    let zoned = zoned.map_err(|_| Error::new("timestamp overflow"))?;
+    Ok(zoned.with_time_zone(zone).datetime())
+}
+
+fn year<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
+    let year = match args {
+        [Value::Timestamp(at)] => Ok(i64::from(at.year())),
+        [Value::Timestamp(at), Value::String(name)] => {
+            let local = local(*at, name.as_str());
+            local.map(|local| i64::from(local.year()) + i64::from(moved(*at)))
+        }
+        _ => return None,
+    };
+    Some(year.map(Value::Int))
 }
 
 fn part<'a>(args: &[Value<'a>], of: fn(DateTime) -> i64) -> Option<Result<Value<'a>>> {

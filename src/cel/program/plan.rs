@@ -11,7 +11,9 @@ use super::super::environment::Environment;
 use super::super::library::{self, Pattern};
 use super::super::pattern;
 use super::super::value::{Entries, Error, Key, List, Result, Text, Value};
-use super::{Call, Fold, HashSet, Index, Lookup, Node, Program, Select, is_attribute};
+use super::{
+    Call, Fold, HashSet, Index, Lookup, Node, Program, Select, is_attribute, no_such_overload,
+};
 
 /// Makes a program of a checked expression.
 ///
@@ -143,7 +145,7 @@ impl Planner<'_> {
         Ok(Node::Index(Box::new(Index {
             optional: call.function == "_[?_]",
             chained: is_attribute(&operand),
-            keyed_by_name: is_attribute(&key),
+            keyed_by_name: is_attribute(&key) && !matches!(key, Node::Conditional(_)),
             operand,
             key,
         })))
@@ -179,13 +181,18 @@ impl Planner<'_> {
             && library::is_conversion(name)
         {
             let converted = function.call(std::slice::from_ref(value));
-            let converted = converted.unwrap_or_else(|| Err(Error::no_such_overload()))?;
+            let args = std::slice::from_ref(value);
+            let converted = converted.unwrap_or_else(|| Err(no_such_overload(name, args)))?;
             return Ok(Node::Constant(converted));
         }
         if name == "@in"
             && let [_, Node::Constant(Value::List(list))] = planned.as_slice()
             && let Some(known) = membership(list)
         {
+            // In nothing is nothing, whatever it would be.
+            if known.is_empty() {
+                return Ok(Node::Constant(Value::Bool(false)));
+            }
             return Ok(Node::Member(Box::new(planned.swap_remove(0)), known));
         }
         if let ("matches" | "find" | "findAll", Some(Node::Constant(Value::String(text)))) =
@@ -198,6 +205,7 @@ impl Planner<'_> {
                 *place = Node::Constant(compiled);
             }
         }
+        let is_compiled = matches!(planned.get(1), Some(Node::Constant(Value::Extension(_))));
         let overload = match self.checked.overloads(expr.id) {
             [overload] => overload,
             _ => "",
@@ -205,6 +213,12 @@ impl Planner<'_> {
         Ok(Node::Call(Box::new(Call {
             name: name.into(),
             function,
+            // cel-go calls functions of two arguments as those of more where it finds the code by
+            // the values, and where the pattern has been compiled.
+            evaluates_all: planned.len() <= 2
+                && !is_compiled
+                && name != "format"
+                && (!overload.is_empty() || name.starts_with(['_', '@', '-', '!'])),
             args: planned,
             charge: Charge::new(name, overload),
         })))
@@ -307,6 +321,9 @@ impl Planner<'_> {
                 }
                 _ => self.node(step),
             },
+            ("cel.@mapInsert", [accumulator, added]) if is_accumulator(accumulator) => {
+                Ok(Node::Merge(slot, self.boxed(added)?))
+            }
             ("cel.@mapInsert", [accumulator, key, value]) if is_accumulator(accumulator) => {
                 let entry = (self.node(key)?, self.node(value)?);
                 Ok(Node::Insert(slot, Box::new(entry)))

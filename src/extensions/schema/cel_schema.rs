@@ -13,6 +13,10 @@ const DATE_BYTES: u64 = 12;
 const MIN_TIME_BYTES: u64 = 21;
 const MIN_DURATION_BYTES: u64 = 3;
 
+/// The name of the type of `self`, with which those of the objects in it begin. It is not the
+/// variable's: of two meanings of a name such as `self.spec` the type would go before the field.
+const ROOT_TYPE: &str = "selfType";
+
 /// Returns the name that expressions use for a field; `None` where they cannot name it.
 pub fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -42,7 +46,7 @@ pub fn escape(name: &str) -> Option<String> {
 /// Returns the schema of a node as expressions see it. `is_root`: it is an object with type and
 /// metadata, which expressions always see.
 pub fn schema(props: &JsonSchemaProps, is_root: bool) -> Arc<Schema> {
-    node(props, is_root, "self")
+    node(props, is_root, ROOT_TYPE)
 }
 
 /// The schema of a node whose type, if it is an object, has a name.

@@ -1,0 +1,4 @@
+//! Expressions on objects.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| keelson_fuzz::expressions(bytes));
