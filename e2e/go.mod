@@ -74,7 +74,7 @@ require (
 	k8s.io/kube-scheduler v0.36.2 // indirect
 	k8s.io/kubelet v0.36.2 // indirect
 	k8s.io/mount-utils v0.36.2 // indirect
-	k8s.io/pod-security-admission v0.36.2 // indirect
+	k8s.io/pod-security-admission v0.36.2
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.34.0 // indirect
 )
 

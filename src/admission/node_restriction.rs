@@ -312,7 +312,7 @@ impl NodeRestriction {
 
     async fn may_have(&self, attributes: &Attributes<'_>, audience: &str) -> bool {
         let asked = authz::Attributes {
-            user: attributes.user.clone().into(),
+            user: attributes.user.clone(),
             verb: "request-serviceaccounts-token-audience".to_owned(),
             version: "v1".to_owned(),
             resource: audience.to_owned(),

@@ -484,7 +484,7 @@ fn compare_double(double: f64, integer: i128) -> Option<Ordering> {
 impl<'a> List<'a> {
     /// Reports whether the expression made the list.
     pub fn is_made(&self) -> bool {
-        matches!(self, Self::Made(_) | Self::Typed(..))
+        !matches!(self, Self::Tree(..))
     }
 
     pub fn len(&self) -> usize {

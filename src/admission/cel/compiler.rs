@@ -192,6 +192,12 @@ pub struct Compiler {
     variables: Variables,
 }
 
+impl Default for Compiler {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Compiler {
     /// A compiler of expressions that may name `variables`.
     pub fn new() -> Self {

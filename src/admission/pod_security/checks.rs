@@ -14,7 +14,7 @@ pub struct Pod<'a> {
     pub spec: &'a Value,
 }
 
-/// What a check forbids in a pod.
+/// A part of a pod that a check forbids.
 #[derive(Debug, PartialEq)]
 pub struct Violation {
     /// Names the check.
@@ -233,9 +233,7 @@ fn app_armor_profile(pod: Pod<'_>) -> Option<Violation> {
     const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
     let mut values = BTreeSet::new();
     let is_bad = |context: &Value| {
-        let Some(profile) = value_at(context, "/securityContext/appArmorProfile") else {
-            return None;
-        };
+        let profile = value_at(context, "/securityContext/appArmorProfile")?;
         let kind = str_at(profile, "/type");
         (!matches!(kind, "RuntimeDefault" | "Localhost")).then(|| kind.to_owned())
     };

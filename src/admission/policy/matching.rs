@@ -1,5 +1,5 @@
-//! The selection of requests by policies and webhooks: rules, selectors, and resources that are equivalent
-//! to the one of the request (apiserver `admission/plugin/policy/matching`,
+//! The selection of requests by policies and webhooks: rules, selectors, and resources that are
+//! equivalent to the one of the request (apiserver `admission/plugin/policy/matching`,
 //! `admission/plugin/webhook/predicates`).
 
 use std::borrow::Cow;

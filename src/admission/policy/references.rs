@@ -1,5 +1,6 @@
-//! Authorization of the writers of policies and bindings: they must be allowed to read the parameters
-//! that these refer to, since expressions can show what is in them (`pkg/registry/admissionregistration/*/authz.go`).
+//! Authorization of the writers of policies and bindings: they must be allowed to read the
+//! parameters that these refer to, since expressions can show what is in them
+//! (`pkg/registry/admissionregistration/*/authz.go`).
 
 use std::sync::Arc;
 
@@ -105,7 +106,8 @@ impl Resolver {
         )
     }
 
-    /// Checks the writer of a policy: whoever sets the kind of parameters must be allowed to read all of the kind.
+    /// Checks the writer of a policy: whoever sets the kind of parameters must be allowed to read
+    /// all of the kind.
     async fn of_policy(&self, write: &ReferenceWrite<'_>) -> Result<(), String> {
         let kind_of = |object: &'_ Object| {
             let kind = object.at("/spec/paramKind").filter(|kind| kind.is_object());

@@ -335,7 +335,7 @@ fn check_range(
     let Some(step) = bound("step") else {
         return;
     };
-    let mut next = min.clone();
+    let mut next = min;
     next.add(&step);
     if next > *most {
         let detail = format!("one step {next} is larger than capacity value: {most}");
