@@ -172,7 +172,7 @@ fn check_amounts(errors: &mut ErrorList, path: &Path, limit: &Map, name: &str, o
             (default, "default limit"),
         ),
         ("default", min, lower, default_named),
-        ("default", default, default_named, upper),
+        ("default", max, default_named, upper),
     ] {
         if more(one, other) {
             let (one, other) = (text(one), text(other));
