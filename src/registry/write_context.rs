@@ -77,8 +77,8 @@ pub trait AdmissionValidator: Send + Sync {
         ErrorList::new()
     }
 
-    /// Returns errors in what an object refers to. They are reported only of an object that is valid
-    /// in itself.
+    /// Returns errors in the references of an object. They are reported only of an object that is
+    /// valid in itself.
     async fn reference_errors(&self, _new: &Object, _old: Option<&Object>) -> ErrorList {
         ErrorList::new()
     }
