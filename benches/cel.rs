@@ -43,7 +43,7 @@ fn object() -> Value {
 
 fn expressions(c: &mut Criterion) {
     let props = schema(0);
-    let schema = cel_schema::schema(&props, false);
+    let schema = cel_schema::Schemas::default().of(&props, false);
     let environment = Environment::new().with_schema("self", &schema);
     let mut group = c.benchmark_group("cel");
     group.bench_function("compile a rule", |b| {

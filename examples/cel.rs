@@ -111,7 +111,7 @@ fn answer(request: &Json) -> Result<Json, String> {
         let object = meta::Value::from(variable["object"].clone());
         let schema = variable.get("schema").map(|schema| {
             let props = JsonSchemaProps::read(&meta::Value::from(schema.clone()));
-            cel_schema::schema(&props, false)
+            cel_schema::Schemas::default().of(&props, false)
         });
         environment = match &schema {
             Some(schema) => environment.with_schema(name, schema),

@@ -117,7 +117,7 @@ fn expressions_are_what_cel_go_makes_of_them() {
 /// The answer to an expression on an object of a schema.
 fn of_object(expr: &str, object: &Json, schema: Json) -> String {
     let props = JsonSchemaProps::read(&meta::Value::from(schema));
-    let schema = cel_schema::schema(&props, false);
+    let schema = cel_schema::Schemas::default().of(&props, false);
     let object = meta::Value::from(object.clone());
     let environment = Environment::new().with_schema("self", &schema);
     let checked = match compile(expr, &environment) {

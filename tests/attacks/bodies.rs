@@ -602,6 +602,51 @@ async fn definitions_cost_what_they_weigh() {
     .await;
 }
 
+/// The schema that an expression sees of a node is a part of those of the nodes above it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nested_rules_share_their_schemas() {
+    const DEPTH: usize = 2_000;
+    let rules = r#""x-kubernetes-validations":[{"rule":"has(self.a)"}]"#;
+    let begin = format!(r#"{{"type":"object",{rules},"properties":{{"a":"#);
+    let schema = [
+        &*begin.repeat(DEPTH),
+        r#"{"type":"string"}"#,
+        &"}}".repeat(DEPTH),
+    ]
+    .concat();
+    let versions =
+        json!([{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": 0}}]);
+    let definition = json!({
+        "metadata": {"name": "nests.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Cluster",
+            "names": {"plural": "nests", "kind": "Nest"},
+            "versions": versions,
+        },
+    });
+    let whole = definition.to_string();
+    let whole = whole.replace(
+        r#""openAPIV3Schema":0"#,
+        &format!(r#""openAPIV3Schema":{schema}"#),
+    );
+    alone(async |server| {
+        let made = ask("POST", DEFINITIONS).body(JSON, whole.clone());
+        expect("nested rules", &[201], made, server).await;
+        let nest =
+            json!({"apiVersion": "example.com/v1", "kind": "Nest", "metadata": {"name": "a"}});
+        let path = "/apis/example.com/v1/nests";
+        let begun = std::time::Instant::now();
+        while ask("GET", path).status(server).await == 404 {
+            assert!(begun.elapsed() < super::PATIENCE, "nests are not served");
+        }
+        let answer = expect("an object", &[422], ask("POST", path).json(&nest), server).await;
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains("failed rule: has(self.a)"), "{message}");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn schemas_and_objects_do_not_multiply() {
     alone(async |server| {

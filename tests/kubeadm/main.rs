@@ -253,10 +253,6 @@ fn added_flags_are_obeyed_or_reported() {
             "encryption at rest is not implemented",
         ),
         (
-            "--admission-control-config-file=/config",
-            "admission plugins cannot be configured by file",
-        ),
-        (
             "--oidc-issuer-url=https://issuer",
             "OpenID Connect authentication is not implemented",
         ),

@@ -1,13 +1,14 @@
 //! The rules of a schema (`x-kubernetes-validations`): expressions that must hold for a value
 //! (apiextensions `apiserver/schema/cel`).
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cel::{
     self, Checked, Environment, Error, PER_CALL_LIMIT, Program, Schema, Type, Value as CelValue,
 };
-use crate::extensions::schema::cel_schema;
+use crate::extensions::schema::cel_schema::Schemas;
 use crate::extensions::schema::field_path;
 use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::extensions::schema::old_value::{CorrelatedItems, CorrelatedValue};
@@ -72,9 +73,13 @@ pub fn compiled(
             None => environment,
         }
     };
-    let (plain, optional) = (environment(false), environment(true));
+    // They name all objects of the schema: most rules need one of them.
+    let (plain, optional) = (
+        LazyCell::new(|| environment(false)),
+        LazyCell::new(|| environment(true)),
+    );
     let compiled = rules.iter().map(|rule| {
-        let environment = match rule.optional_old_self {
+        let environment: &Environment = match rule.optional_old_self {
             Some(true) => &optional,
             _ => &plain,
         };
@@ -199,12 +204,17 @@ impl RuleValidator {
         if !has_rules(props) {
             return None;
         }
-        Self::node(props, props, true)
+        Self::node(props, props, true, &mut Schemas::default())
     }
 
     /// Compiles the rules that `validation` has for values of `props`.
-    fn node(validation: &JsonSchemaProps, props: &JsonSchemaProps, is_root: bool) -> Option<Self> {
-        let schema = cel_schema::schema(props, is_root);
+    fn node<'p>(
+        validation: &JsonSchemaProps,
+        props: &'p JsonSchemaProps,
+        is_root: bool,
+        schemas: &mut Schemas<'p>,
+    ) -> Option<Self> {
+        let schema = schemas.of(props, is_root);
         let is_seen = schema.ty().is_some();
         let rules = if validation.rules.is_empty() {
             Vec::new()
@@ -212,23 +222,28 @@ impl RuleValidator {
             compiled(&validation.rules, props, &schema)
         };
         let items = match (&validation.items, &props.items) {
-            (Some(validation), Some(props)) => Self::node(validation, props, props.embedded),
+            (Some(validation), Some(props)) => {
+                Self::node(validation, props, props.embedded, schemas)
+            }
             _ => None,
         };
         let properties = validation.properties.iter().filter_map(|(name, below)| {
             let props = props.properties.get(name)?;
-            let rules = Self::node(below, props, props.embedded)?;
+            let rules = Self::node(below, props, props.embedded, schemas)?;
             Some((name.clone(), rules))
         });
+        let properties = properties.collect();
         let additional = match (validation.additional_schema(), props.additional_schema()) {
-            (Some(validation), Some(props)) => Self::node(validation, props, props.embedded),
+            (Some(validation), Some(props)) => {
+                Self::node(validation, props, props.embedded, schemas)
+            }
             _ => None,
         };
         let all_of = validation.all_of.iter();
         let node = Self {
-            properties: properties.collect(),
+            properties,
             all_of: all_of
-                .filter_map(|validation| Self::node(validation, props, is_root))
+                .filter_map(|validation| Self::node(validation, props, is_root, schemas))
                 .collect(),
             rules,
             items: items.map(Box::new),

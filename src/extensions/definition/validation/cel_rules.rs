@@ -2,7 +2,7 @@
 //! where an old value can be found (apiextensions `validation/cel_validation.go`).
 
 use crate::extensions::schema::cel_rules::{CompiledRule, compiled};
-use crate::extensions::schema::cel_schema;
+use crate::extensions::schema::cel_schema::Schemas;
 use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::meta::{ErrorList, FieldError, Path};
 
@@ -20,8 +20,12 @@ pub fn validate(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &Path) {
     if !schema.any(&mut |one| !one.rules.is_empty()) {
         return;
     }
+    let mut schemas = Schemas::default();
+    // Those of the nodes below are parts of it.
+    schemas.of(schema, true);
     let mut walk = SchemaWalk {
         errors,
+        schemas,
         total: 0,
         expensive: Vec::new(),
     };
@@ -59,8 +63,9 @@ struct Node {
     uncorrelated: Option<Path>,
 }
 
-struct SchemaWalk<'e> {
+struct SchemaWalk<'e, 'p> {
     errors: &'e mut ErrorList,
+    schemas: Schemas<'p>,
     total: u64,
     /// The rules that cost most, with their paths.
     expensive: Vec<(Path, u64)>,
@@ -91,8 +96,8 @@ impl Node {
     }
 }
 
-impl SchemaWalk<'_> {
-    fn schema(&mut self, schema: &JsonSchemaProps, path: &Path, node: &Node) {
+impl<'p> SchemaWalk<'_, 'p> {
+    fn schema(&mut self, schema: &'p JsonSchemaProps, path: &Path, node: &Node) {
         let below = node.below(schema);
         if let Some(additional) = schema.additional_schema() {
             self.schema(additional, &path.child("additionalProperties"), &below);
@@ -120,12 +125,13 @@ impl SchemaWalk<'_> {
         self.rules(schema, path, node);
     }
 
-    fn rules(&mut self, schema: &JsonSchemaProps, path: &Path, node: &Node) {
+    fn rules(&mut self, schema: &'p JsonSchemaProps, path: &Path, node: &Node) {
         if schema.rules.is_empty() {
             return;
         }
         let place = path.child("x-kubernetes-validations");
-        let seen = cel_schema::schema(schema, node.is_root || schema.embedded);
+        let is_root = node.is_root || schema.embedded;
+        let seen = self.schemas.of(schema, is_root);
         if seen.ty().is_none() {
             let why = "internal error: failed to construct type information for \
                        x-kubernetes-validations rules: unable to convert structural schema to CEL \
