@@ -207,17 +207,19 @@ impl PodSecurity {
             annotate(attributes, "error", parse_error(&errors));
         }
         annotate(attributes, "enforce-policy", levels.enforce.to_string());
+        audit(attributes, levels.audit, pod);
         let found = evaluate(levels.enforce, pod);
         if !found.is_empty() {
-            audit(attributes, levels.audit, pod);
             return Err(attributes.forbidden(&format!(
                 "violates PodSecurity \"{}\": {}",
                 levels.enforce,
                 details(&found)
             )));
         }
-        audit(attributes, levels.audit, pod);
-        warn(attributes, levels.warn, pod);
+        // The enforced level has been found to allow the pod.
+        if levels.warn != levels.enforce {
+            warn(attributes, levels.warn, pod);
+        }
         Ok(())
     }
 

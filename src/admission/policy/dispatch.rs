@@ -184,16 +184,8 @@ impl<'a> Dispatch<'a> {
         Request {
             kind,
             resource,
-            sub_resource: attributes.subresource,
-            request_kind: attributes.gvk,
-            request_resource: attributes.gvr,
-            request_sub_resource: attributes.subresource,
-            name: attributes.name,
-            namespace: attributes.namespace,
-            operation: attributes.operation,
-            user: attributes.user,
-            dry_run: attributes.dry_run,
             options: self.options.as_ref(),
+            ..Request::of(attributes)
         }
     }
 

@@ -1,11 +1,13 @@
 //! node.k8s.io: RuntimeClasses (`pkg/apis/node/validation`).
 
+use std::collections::HashSet;
+
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text};
 use crate::builtin::compute_resources::{check_container_name, check_quantity};
 use crate::builtin::pod_spec::scheduling::check_tolerations;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::builtin::{internal_types, node_labels};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
+use crate::meta::{ErrorList, FieldError, Map, Object, Path, names};
 use crate::registry::validation::{Fields, immutable_text, invalid_each, validate_labels};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -88,17 +90,9 @@ fn check_scheduling(errors: &mut ErrorList, path: &Path, scheduling: &Map) {
     );
     let (path, tolerations) = (path.child("tolerations"), scheduling.list("tolerations"));
     check_tolerations(errors, &path, tolerations);
-    let alike = |one: &Value, other: &Value| {
-        TOLERATION_KEYS
-            .iter()
-            .all(|key| one.str(key) == other.str(key))
-    };
+    let mut known = HashSet::new();
     for (index, toleration) in tolerations.iter().enumerate() {
-        if tolerations
-            .iter()
-            .take(index)
-            .any(|earlier| alike(earlier, toleration))
-        {
+        if !known.insert(TOLERATION_KEYS.map(|key| toleration.str(key))) {
             let shown = toleration
                 .as_object()
                 .map(|toleration| internal_types::json("Toleration", toleration))
@@ -123,7 +117,7 @@ pub static PRINTER: ColumnPrinter = ColumnPrinter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::json;
+    use crate::meta::{Value, json};
 
     #[test]
     fn labels_of_old_are_warned_of() {

@@ -1,7 +1,7 @@
 //! Schemas of custom objects as expressions see them (apiserver `cel/common/schemas.go`,
 //! `cel/escaping.go`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -190,13 +190,14 @@ impl<'p> Schemas<'p> {
             let metadata = others.node(&meta, false, &format!("{name}.metadata"));
             fields.push(("metadata".to_owned(), metadata));
         }
+        let required: HashSet<&str> = props.values.required.iter().map(String::as_str).collect();
         let mut min_bytes = 2;
         let mut out = Object {
             name: name.into(),
             ..Object::default()
         };
         for (field, schema) in fields {
-            let is_set = props.values.required.contains(&field)
+            let is_set = required.contains(field.as_str())
                 && props
                     .properties
                     .get(&field)

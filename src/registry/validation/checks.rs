@@ -1,5 +1,7 @@
 //! Checks of single values that kinds of several groups share.
 
+use std::collections::HashSet;
+
 use crate::meta::Value;
 
 use super::{Fields, invalid_each};
@@ -47,14 +49,11 @@ pub fn required_segment(errors: &mut ErrorList, path: &Path, value: &str) {
 
 /// Checks conditions as `metav1.Condition` has them.
 pub fn validate_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Value]) {
+    let mut kinds = HashSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
         let kind = condition.str("type");
-        if conditions
-            .iter()
-            .take(index)
-            .any(|earlier| earlier.str("type") == kind)
-        {
+        if !kinds.insert(kind) {
             errors.push(FieldError::duplicate(&path.child("type"), kind));
         }
         validate_condition(errors, &path, condition);
