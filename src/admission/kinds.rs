@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use async_trait::async_trait;
+
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object};
 
@@ -13,6 +15,7 @@ pub struct KindResource {
 }
 
 /// The served kinds.
+#[async_trait]
 pub trait Kinds: Send + Sync {
     /// Grows with each change of what is served.
     fn generation(&self) -> u64;
@@ -28,7 +31,12 @@ pub trait Kinds: Send + Sync {
     ///
     /// # Errors
     /// The object cannot be converted.
-    fn versioned<'o>(&self, object: &'o Object, gvr: &Gvr, gvk: &Gvk) -> Result<Cow<'o, Object>>;
+    async fn versioned<'o>(
+        &self,
+        object: &'o Object,
+        gvr: &Gvr,
+        gvk: &Gvk,
+    ) -> Result<Cow<'o, Object>>;
 }
 
 /// Knows of no kinds.
@@ -36,6 +44,7 @@ pub trait Kinds: Send + Sync {
 pub struct NoKinds;
 
 #[cfg(test)]
+#[async_trait]
 impl Kinds for NoKinds {
     fn generation(&self) -> u64 {
         0
@@ -49,7 +58,12 @@ impl Kinds for NoKinds {
         Vec::new()
     }
 
-    fn versioned<'o>(&self, object: &'o Object, _gvr: &Gvr, _gvk: &Gvk) -> Result<Cow<'o, Object>> {
+    async fn versioned<'o>(
+        &self,
+        object: &'o Object,
+        _gvr: &Gvr,
+        _gvk: &Gvk,
+    ) -> Result<Cow<'o, Object>> {
         Ok(Cow::Borrowed(object))
     }
 }

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
 use crate::admission::kinds::{KindResource, Kinds};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status};
@@ -62,6 +64,7 @@ fn is_of(object: &Object, gvk: &Gvk) -> bool {
     object.kind() == gvk.kind && group == gvk.group && version == gvk.version
 }
 
+#[async_trait]
 impl Kinds for ServedKinds {
     fn generation(&self) -> u64 {
         self.0.version()
@@ -97,7 +100,12 @@ impl Kinds for ServedKinds {
         found
     }
 
-    fn versioned<'o>(&self, object: &'o Object, gvr: &Gvr, gvk: &Gvk) -> Result<Cow<'o, Object>> {
+    async fn versioned<'o>(
+        &self,
+        object: &'o Object,
+        gvr: &Gvr,
+        gvk: &Gvk,
+    ) -> Result<Cow<'o, Object>> {
         if is_of(object, gvk) {
             return Ok(Cow::Borrowed(object));
         }

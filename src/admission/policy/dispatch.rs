@@ -193,20 +193,22 @@ impl<'a> Dispatch<'a> {
     ///
     /// # Errors
     /// One of them cannot be converted.
-    pub fn versioned<'o>(
+    pub async fn versioned<'o>(
         &self,
         attributes: &'o Attributes<'_>,
         matched: &Matched<'_>,
     ) -> status::Result<Versioned<'o>> {
-        let versioned = |object: Option<&'o Object>| {
-            let kinds = &self.parts.kinds;
-            object
-                .map(|object| kinds.versioned(object, &matched.gvr, &matched.gvk))
-                .transpose()
+        let versioned = async |object: Option<&'o Object>| match object {
+            Some(object) => {
+                let kinds = &self.parts.kinds;
+                let shown = kinds.versioned(object, &matched.gvr, &matched.gvk).await;
+                shown.map(Some)
+            }
+            None => Ok(None),
         };
         Ok(Versioned {
-            object: versioned(attributes.object())?,
-            old: versioned(attributes.old)?,
+            object: versioned(attributes.object()).await?,
+            old: versioned(attributes.old).await?,
         })
     }
 }

@@ -261,7 +261,7 @@ impl Round<'_> {
             Ok(params) => params,
             Err(why) => return Ok(Err(why)),
         };
-        let versioned = match dispatch.versioned(attributes, matched) {
+        let versioned = match dispatch.versioned(attributes, matched).await {
             Ok(versioned) => versioned,
             Err(why) => {
                 let why = format!("failed to convert object version: {}", why.message);
