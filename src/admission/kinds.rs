@@ -4,14 +4,68 @@ use std::borrow::Cow;
 
 use async_trait::async_trait;
 
+use super::cel::PatchTypes;
+use crate::merge::Ty;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object};
+use crate::schema::{SchemaHandle, TypeId, TypeRef};
 
 /// The resource of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindResource {
     pub gvr: Gvr,
     pub namespaced: bool,
+}
+
+/// The type of a kind whose objects a plugin changes. It keeps the schema of a custom kind alive.
+#[derive(Clone, Debug)]
+pub struct KindType {
+    schema: SchemaHandle,
+    id: TypeId,
+    is_builtin: bool,
+}
+
+impl KindType {
+    /// Returns the type of a built-in kind.
+    pub fn builtin(gvk: &Gvk) -> Option<Self> {
+        let schema = crate::schema::builtin();
+        Some(Self {
+            id: schema.get(gvk)?.id,
+            schema: SchemaHandle::Static(schema),
+            is_builtin: true,
+        })
+    }
+
+    /// Returns the type of a custom kind.
+    pub fn custom(schema: &SchemaHandle, gvk: &Gvk) -> Option<Self> {
+        Some(Self {
+            id: schema.get(gvk)?.id,
+            schema: schema.clone(),
+            is_builtin: false,
+        })
+    }
+
+    /// The type as mutations need it.
+    #[allow(dead_code)]
+    pub fn patch_types(&self) -> PatchTypes<'_> {
+        let ty = TypeRef {
+            schema: &self.schema,
+            id: self.id,
+        };
+        PatchTypes {
+            merge: Ty::from(ty),
+            native: self.is_builtin.then_some(ty),
+        }
+    }
+}
+
+/// The reason why a changed object is no object of its kind any more, in the words of upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// It cannot be read: a value does not fit its field, or there is no such kind.
+    Unreadable(String),
+    /// It is of another kind.
+    Unconvertible(String),
 }
 
 /// The served kinds.
@@ -37,6 +91,26 @@ pub trait Kinds: Send + Sync {
         gvr: &Gvr,
         gvk: &Gvk,
     ) -> Result<Cow<'o, Object>>;
+
+    /// Brings an object that [`Kinds::versioned`] showed as `gvr` and `gvk`, and that a plugin has
+    /// changed since, into the form of [`Attributes::object`](super::Attributes::object), which
+    /// `original` has: of its version, complete and defaulted. What its kind does not know goes
+    /// without a word.
+    ///
+    /// # Errors
+    /// The change has made it unfit.
+    #[allow(dead_code)]
+    async fn completed(
+        &self,
+        shown: Object,
+        gvr: &Gvr,
+        gvk: &Gvk,
+        original: &Object,
+    ) -> std::result::Result<Object, Unfit>;
+
+    /// Returns the type of what [`Kinds::versioned`] shows; `None` for a kind without a schema.
+    #[allow(dead_code)]
+    fn type_of(&self, gvr: &Gvr, gvk: &Gvk) -> Option<KindType>;
 }
 
 /// Knows of no kinds.
@@ -65,5 +139,19 @@ impl Kinds for NoKinds {
         _gvk: &Gvk,
     ) -> Result<Cow<'o, Object>> {
         Ok(Cow::Borrowed(object))
+    }
+
+    async fn completed(
+        &self,
+        shown: Object,
+        _gvr: &Gvr,
+        _gvk: &Gvk,
+        _original: &Object,
+    ) -> std::result::Result<Object, Unfit> {
+        Ok(shown)
+    }
+
+    fn type_of(&self, _gvr: &Gvr, gvk: &Gvk) -> Option<KindType> {
+        KindType::builtin(gvk)
     }
 }

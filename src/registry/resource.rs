@@ -9,28 +9,13 @@ use crate::codec::{self, normalize::Rules};
 use crate::merge::scale::ReplicasPaths;
 use crate::merge::{Ty, Versions};
 use crate::meta::{Gvk, Gvr, Map, Object, Value, status};
-use crate::schema::{ResourceDecl, Schema, TypeRef};
+use crate::schema::{ResourceDecl, TypeRef};
+
+pub use crate::schema::SchemaHandle;
 
 use super::Strategy;
 use super::scale::ScalePaths;
 use super::write_context::WriteContext;
-
-/// A schema that lives as long as the program (built-ins) or as long as its users (CRDs).
-#[derive(Clone, Debug)]
-pub enum SchemaHandle {
-    Static(&'static Schema),
-    Shared(Arc<Schema>),
-}
-
-impl std::ops::Deref for SchemaHandle {
-    type Target = Schema;
-    fn deref(&self) -> &Schema {
-        match self {
-            Self::Static(schema) => schema,
-            Self::Shared(schema) => schema,
-        }
-    }
-}
 
 /// The behaviour of a resource, which lives as long as the program (built-ins) or as long as its
 /// users (CRDs).

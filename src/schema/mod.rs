@@ -4,6 +4,7 @@
 mod builtin;
 mod descriptor;
 mod graph;
+mod handle;
 mod wire;
 
 pub use builtin::builtin;
@@ -11,4 +12,5 @@ pub use graph::{
     Field, GroupVersionDecl, Kind, ListType, MapType, PatchStrategy, Presence, ResourceDecl,
     Schema, SchemaAlternative, SubresourceDecl, Type, TypeId, TypeRef,
 };
+pub use handle::SchemaHandle;
 pub use wire::{Arity, WireField, WireType};

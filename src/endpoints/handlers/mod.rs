@@ -20,6 +20,8 @@ mod update;
 mod watch;
 mod write;
 
+pub use decode::resolve_kind;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
