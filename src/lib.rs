@@ -13,6 +13,8 @@ mod codec;
 mod merge;
 mod storage;
 mod cacher;
+#[allow(dead_code)]
+mod webhook;
 mod auth;
 mod admission;
 mod registry;

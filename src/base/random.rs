@@ -1,6 +1,7 @@
-//! Random suffixes and identifiers.
+//! Random suffixes, identifiers and orders.
 
 use rand::RngExt;
+use rand::seq::SliceRandom;
 
 /// The alphabet of generated names. It has no vowels and no look-alikes, so that no words appear
 /// (apimachinery `util/rand`).
@@ -20,4 +21,9 @@ pub fn uuid() -> String {
     uuid::Builder::from_random_bytes(rand::random())
         .into_uuid()
         .to_string()
+}
+
+/// Brings items into a random order.
+pub fn shuffle<T>(items: &mut [T]) {
+    items.shuffle(&mut rand::rng());
 }

@@ -9,3 +9,5 @@ pub mod loopback_client;
 pub mod master_leases;
 pub mod reconcilers;
 pub mod served_kinds;
+#[allow(dead_code)]
+pub mod services;

@@ -1,0 +1,249 @@
+//! Connections to webhooks: the address behind a Service, proxies of the environment, TLS.
+
+use std::error::Error as StdError;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tower_service::Service;
+
+use super::ServiceReference;
+use super::service::ServiceResolver;
+use super::tls::error_text;
+
+/// The time that a TCP connection may take (client-go `transport/cache.go`).
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time that the handshake of TLS may take (client-go `transport/cache.go`).
+const TLS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The protocol name of HTTP/2.
+pub const HTTP_2: &[u8] = b"h2";
+/// The protocol name of HTTP/1.1.
+pub const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// An error on the way to a connection, with Go's text.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConnectError(String);
+
+/// Connects to one webhook.
+#[derive(Clone)]
+pub struct Connector {
+    pub service: Option<(ServiceReference, Arc<dyn ServiceResolver>)>,
+    pub tls: TlsConnector,
+    pub proxies: Arc<Matcher>,
+}
+
+impl Connector {
+    async fn connect(self, uri: Uri) -> Result<TlsConnection, ConnectError> {
+        let host = uri.host().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let port = uri.port_u16().unwrap_or(443);
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| ConnectError(format!("dial tcp: lookup {host}: no such host")))?;
+        let proxy = match is_local(host) {
+            true => None,
+            false => self.proxies.intercept(&uri),
+        };
+        let stream = match (proxy, &self.service) {
+            (Some(proxy), _) => {
+                let mut tunnel = Tunnel::new(proxy.uri().clone(), Direct);
+                if let Some(auth) = proxy.basic_auth() {
+                    tunnel = tunnel.with_auth(auth.clone());
+                }
+                let target = format!("https://{}", authority(host, port));
+                let target = Uri::try_from(target).map_err(|why| ConnectError(why.to_string()))?;
+                let tunnelled = tunnel.call(target).await;
+                tunnelled
+                    .map_err(|why| ConnectError(format!("proxyconnect tcp: {}", cause(&why))))?
+                    .into_inner()
+            }
+            (None, Some((service, resolver))) => {
+                let found = resolver.resolve(&service.namespace, &service.name, port);
+                dial(&found.await.map_err(ConnectError)?).await?
+            }
+            (None, None) => dial(&authority(host, port)).await?,
+        };
+        match timeout(TLS_TIMEOUT, self.tls.connect(name, stream)).await {
+            Ok(Ok(stream)) => Ok(TlsConnection(TokioIo::new(stream))),
+            Ok(Err(why)) => Err(ConnectError(io_text(&why))),
+            Err(_) => Err(ConnectError("net/http: TLS handshake timeout".to_owned())),
+        }
+    }
+}
+
+/// Reports whether a host is this machine by its name or address.
+pub fn is_local(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+fn authority(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+/// Connects to the first address of a host that takes connections.
+async fn dial(address: &str) -> Result<TcpStream, ConnectError> {
+    let found: Vec<SocketAddr> = match lookup_host(address).await {
+        Ok(found) => found.collect(),
+        Err(_) => Vec::new(),
+    };
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let mut failed = format!("dial tcp: lookup {host}: no such host");
+    for address in found {
+        let why = match timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                // An error means that the connection is gone, which its first use tells.
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
+            Ok(Err(why)) => format!("connect: {}", io_text(&why)),
+            Err(_) => "i/o timeout".to_owned(),
+        };
+        failed = format!("dial tcp {address}: {why}");
+    }
+    Err(ConnectError(failed))
+}
+
+impl Service<Uri> for Connector {
+    type Response = TlsConnection;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, Result<TlsConnection, ConnectError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(self.clone().connect(uri))
+    }
+}
+
+/// Connects to a proxy.
+struct Direct;
+
+impl Service<Uri> for Direct {
+    type Response = TokioIo<TcpStream>;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, Result<TokioIo<TcpStream>, ConnectError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(async move {
+            if uri.scheme_str() != Some("http") {
+                let why = format!("proxies are connected to by http only, not by {uri}");
+                return Err(ConnectError(why));
+            }
+            let host = uri.host().unwrap_or_default();
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let address = authority(host, uri.port_u16().unwrap_or(80));
+            dial(&address).await.map(TokioIo::new)
+        })
+    }
+}
+
+/// An open connection.
+pub struct TlsConnection(TokioIo<TlsStream<TcpStream>>);
+
+impl Connection for TlsConnection {
+    fn connected(&self) -> Connected {
+        match self.0.inner().get_ref().1.alpn_protocol() {
+            Some(HTTP_2) => Connected::new().negotiated_h2(),
+            _ => Connected::new(),
+        }
+    }
+}
+
+impl Read for TlsConnection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl Write for TlsConnection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// The text of an error as Go has it, where Go has one: that of its innermost cause.
+pub fn cause(error: &(dyn StdError + 'static)) -> String {
+    let mut current = error;
+    loop {
+        if let Some(known) = current.downcast_ref::<ConnectError>() {
+            return known.to_string();
+        }
+        if let Some(known) = current.downcast_ref::<io::Error>() {
+            return io_text(known);
+        }
+        if let Some(known) = current.downcast_ref::<hyper::Error>()
+            && (known.is_incomplete_message() || known.is_closed())
+        {
+            return "EOF".to_owned();
+        }
+        match current.source() {
+            Some(source) => current = source,
+            None => return current.to_string(),
+        }
+    }
+}
+
+fn io_text(error: &io::Error) -> String {
+    if let Some(known) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        return error_text(known);
+    }
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
+        _ => {
+            // `Connection refused (os error 111)`.
+            let text = error.to_string();
+            let mut text = text
+                .split(" (os error")
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            if let Some(first) = text.get_mut(..1) {
+                first.make_ascii_lowercase();
+            }
+            text
+        }
+    }
+}
