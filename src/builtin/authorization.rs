@@ -4,7 +4,7 @@
 use crate::auth::User;
 use crate::auth::authz::{Attributes, Authorizer, Decision, Rule, aggregate};
 use crate::meta::status::Result;
-use crate::meta::{ErrorList, FieldError, Gvk, Map, Object, Path, Status, Value, json, names};
+use crate::meta::{ErrorList, Gvk, Map, Object, Path, Status, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each};
 
 const GROUP: &str = "authorization.k8s.io";
@@ -208,20 +208,16 @@ fn validate(object: &Object, review: Review) -> ErrorList {
     let path = spec.child("nonResourceAttributes");
     match (resource, paths) {
         (Some(_), Some(paths)) => {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 told(paths),
                 "cannot be specified in combination with resourceAttributes",
-            ));
+            );
         }
         (None, None) => {
             let why =
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            errors.push(FieldError::invalid(
-                &spec.child("resourceAttributes"),
-                Value::Null,
-                why,
-            ));
+            errors.invalid(&spec.child("resourceAttributes"), Value::Null, why);
         }
         _ => {}
     }
@@ -229,11 +225,11 @@ fn validate(object: &Object, review: Review) -> ErrorList {
         && object.str_at("/spec/user").is_empty()
         && object.array_at("/spec/groups").is_empty()
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &spec.child("user"),
             "",
             "at least one of user or group must be specified",
-        ));
+        );
     }
     if let Some(resource) = resource {
         validate_selectors(&mut errors, &spec.child("resourceAttributes"), resource);
@@ -245,18 +241,10 @@ fn validate(object: &Object, review: Review) -> ErrorList {
             .filter(|namespace| *namespace != object.namespace())
         {
             let path = spec.child("resourceAttributes").child("namespace");
-            errors.push(FieldError::invalid(
-                &path,
-                namespace,
-                "must match metadata.namespace",
-            ));
+            errors.invalid(&path, namespace, "must match metadata.namespace");
         }
         if let Some(paths) = paths {
-            errors.push(FieldError::invalid(
-                &path,
-                told(paths),
-                "disallowed on this kind of request",
-            ));
+            errors.invalid(&path, told(paths), "disallowed on this kind of request");
         }
     }
     errors
@@ -287,11 +275,7 @@ fn validate_metadata(errors: &mut ErrorList, object: &Object, review: Review) {
         } else {
             "must be empty"
         };
-        errors.push(FieldError::invalid(
-            &Path::new("metadata"),
-            Value::Object(metadata.clone()),
-            why,
-        ));
+        errors.invalid(&Path::new("metadata"), Value::Object(metadata.clone()), why);
     }
 }
 
@@ -303,15 +287,15 @@ fn validate_selectors(errors: &mut ErrorList, path: &Path, resource: &Map) {
         let path = path.child(key);
         let (raw, requirements) = (selector.str("rawSelector"), selector.list("requirements"));
         if !raw.is_empty() && !requirements.is_empty() {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("rawSelector"),
                 raw,
                 "may not specified at the same time as requirements",
-            ));
+            );
         }
         if raw.is_empty() && requirements.is_empty() {
             let why = format!("when {path} is specified, requirements or rawSelector is required");
-            errors.push(FieldError::required(&path.child("requirements"), why));
+            errors.required(&path.child("requirements"), why);
         }
         for (index, requirement) in requirements.iter().enumerate() {
             validate_requirement(
@@ -328,23 +312,20 @@ fn validate_selectors(errors: &mut ErrorList, path: &Path, resource: &Map) {
 fn validate_requirement(errors: &mut ErrorList, path: &Path, requirement: &Value, labels: bool) {
     let (key, values) = (requirement.str("key"), requirement.list("values"));
     if !labels && key.is_empty() {
-        errors.push(FieldError::required(
-            &path.child("key"),
-            "must be specified",
-        ));
+        errors.required(&path.child("key"), "must be specified");
     }
     match requirement.str("operator") {
         "In" | "NotIn" if values.is_empty() => {
-            errors.push(FieldError::required(
+            errors.required(
                 &path.child("values"),
                 "must be specified when `operator` is 'In' or 'NotIn'",
-            ));
+            );
         }
         "Exists" | "DoesNotExist" if !values.is_empty() => {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.child("values"),
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-            ));
+            );
         }
         _ => {}
     }

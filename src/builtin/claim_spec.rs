@@ -3,7 +3,7 @@
 use crate::builtin::compute_resources::{check_positive, check_quantity};
 use crate::builtin::defaulting::{fill, fill_text, part_or_new};
 use crate::builtin::quantities::{fraction, fraction_warning, round_amounts, round_requirements};
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, json, names};
+use crate::meta::{ErrorList, Map, Path, Value, json, names};
 use crate::registry::validation::{Fields, SelectorOptions, invalid_each, validate_label_selector};
 
 pub const ACCESS_MODES: [&str; 4] = [
@@ -48,10 +48,10 @@ pub fn default_claim(claim: &mut Map) {
 pub fn validate_claim_spec(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let modes = spec.list("accessModes");
     if modes.is_empty() {
-        errors.push(FieldError::required(
+        errors.required(
             &path.child("accessModes"),
             "at least 1 access mode is required",
-        ));
+        );
     }
     validate_label_selector(
         errors,
@@ -66,7 +66,7 @@ pub fn validate_claim_spec(errors: &mut ErrorList, path: &Path, spec: &Map) {
         .and_then(|resources| resources.map("requests"))
         .and_then(|requests| requests.field("storage"))
     {
-        None => errors.push(FieldError::required(&storage_path, "")),
+        None => errors.required(&storage_path, ""),
         Some(amount) => {
             let before = errors.len();
             check_positive(errors, &storage_path, amount);
@@ -79,11 +79,7 @@ pub fn validate_claim_spec(errors: &mut ErrorList, path: &Path, spec: &Map) {
     if let Some(mode) = spec.opt_str("volumeMode")
         && !VOLUME_MODES.contains(&mode)
     {
-        errors.push(FieldError::not_supported(
-            &path.child("volumeMode"),
-            mode,
-            &VOLUME_MODES,
-        ));
+        errors.not_supported(&path.child("volumeMode"), mode, &VOLUME_MODES);
     }
     check_sources(errors, path, spec);
     check_class(errors, path, spec, "volumeAttributesClassName");
@@ -93,17 +89,14 @@ pub fn validate_claim_spec(errors: &mut ErrorList, path: &Path, spec: &Map) {
 pub fn check_access_modes(errors: &mut ErrorList, path: &Path, modes: &[Value]) {
     for mode in modes.iter().filter_map(Value::as_str) {
         if !ACCESS_MODES.contains(&mode) {
-            errors.push(FieldError::not_supported(path, mode, &ACCESS_MODES));
+            errors.not_supported(path, mode, &ACCESS_MODES);
         }
     }
     let has = |wanted: fn(&str) -> bool| modes.iter().filter_map(Value::as_str).any(wanted);
     if has(|mode| mode == "ReadWriteOncePod")
         && has(|mode| mode != "ReadWriteOncePod" && ACCESS_MODES.contains(&mode))
     {
-        errors.push(FieldError::forbidden(
-            path,
-            "may not use ReadWriteOncePod with other access modes",
-        ));
+        errors.forbidden(path, "may not use ReadWriteOncePod with other access modes");
     }
 }
 
@@ -127,13 +120,13 @@ fn check_sources(errors: &mut ErrorList, path: &Path, spec: &Map) {
         let path = path.child(key);
         for required in ["name", "kind"] {
             if source.str(required).is_empty() {
-                errors.push(FieldError::required(&path.child(required), ""));
+                errors.required(&path.child(required), "");
             }
         }
         let (group, kind) = (source.str("apiGroup"), source.str("kind"));
         if group.is_empty() && kind != "PersistentVolumeClaim" {
             let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-            errors.push(FieldError::invalid(&path, kind, detail));
+            errors.invalid(&path, kind, detail);
         }
         if !group.is_empty() {
             invalid_each(
@@ -158,19 +151,15 @@ fn check_sources(errors: &mut ErrorList, path: &Path, spec: &Map) {
         return;
     };
     if !reference.str("namespace").is_empty() {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             json!({}),
             "may not be specified when dataSourceRef.namespace is specified",
-        ));
+        );
     } else if ["apiGroup", "kind", "name"]
         .iter()
         .any(|key| source.field(key) != reference.field(key))
     {
-        errors.push(FieldError::invalid(
-            path,
-            json!({}),
-            "must match dataSourceRef",
-        ));
+        errors.invalid(path, json!({}), "must match dataSourceRef");
     }
 }

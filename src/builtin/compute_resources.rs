@@ -84,25 +84,17 @@ pub fn is_extended(name: &str) -> bool {
 pub fn check_quantity(errors: &mut ErrorList, path: &Path, resource: &str, amount: &Value) {
     let number = quantity(amount);
     if number.sign() < 0 {
-        errors.push(FieldError::invalid(path, shown(amount), NOT_NEGATIVE));
+        errors.invalid(path, shown(amount), NOT_NEGATIVE);
     }
     if (COUNTS.contains(&resource) || is_extended(resource)) && number.milli_value() % 1000 != 0 {
-        errors.push(FieldError::invalid(
-            path,
-            shown(amount),
-            "must be an integer",
-        ));
+        errors.invalid(path, shown(amount), "must be an integer");
     }
 }
 
 /// Refuses amounts of zero and less.
 pub fn check_positive(errors: &mut ErrorList, path: &Path, amount: &Value) {
     if quantity(amount).sign() <= 0 {
-        errors.push(FieldError::invalid(
-            path,
-            shown(amount),
-            "must be greater than zero",
-        ));
+        errors.invalid(path, shown(amount), "must be greater than zero");
     }
 }
 
@@ -120,11 +112,7 @@ fn name_problems(name: &str) -> Problems {
 pub fn check_quota_name(errors: &mut ErrorList, path: &Path, name: &str) {
     invalid_each(errors, path, name, name_problems(name));
     if !name.contains('/') && !is_standard_quota(name) {
-        errors.push(FieldError::invalid(
-            path,
-            name,
-            "must be a standard resource for quota",
-        ));
+        errors.invalid(path, name, "must be a standard resource for quota");
     }
 }
 
@@ -141,18 +129,10 @@ pub fn check_container_name(errors: &mut ErrorList, path: &Path, name: &str) {
     invalid_each(errors, path, name, name_problems(name));
     if !name.contains('/') {
         if !is_huge_page(name) {
-            errors.push(FieldError::invalid(
-                path,
-                name,
-                "must be a standard resource for containers",
-            ));
+            errors.invalid(path, name, "must be a standard resource for containers");
         }
     } else if !is_native(name) && !is_extended(name) {
-        errors.push(FieldError::invalid(
-            path,
-            name,
-            "doesn't follow extended resource name standard",
-        ));
+        errors.invalid(path, name, "doesn't follow extended resource name standard");
     }
 }
 
@@ -160,11 +140,7 @@ pub fn check_container_name(errors: &mut ErrorList, path: &Path, name: &str) {
 pub fn check_pod_name(errors: &mut ErrorList, path: &Path, name: &str) {
     let problems = name_problems(name);
     if problems.is_empty() && !matches!(name, "cpu" | "memory") && !is_huge_page(name) {
-        errors.push(FieldError::not_supported(
-            path,
-            name,
-            &["cpu", "hugepages-", "memory"],
-        ));
+        errors.not_supported(path, name, &["cpu", "hugepages-", "memory"]);
     }
     invalid_each(errors, path, name, problems);
 }
@@ -195,10 +171,10 @@ impl Requirements<'_> {
             {
                 Some(limit) => check_against_limit(errors, &requests, name, amount, limit),
                 None if !allows_overcommit(name) => {
-                    errors.push(FieldError::required(
+                    errors.required(
                         &path.child("limits"),
                         "Limit must be set for non overcommitable resources",
-                    ));
+                    );
                 }
                 None => {}
             }
@@ -206,10 +182,7 @@ impl Requirements<'_> {
             huge |= is_huge_page(name);
         }
         if huge && !compute {
-            errors.push(FieldError::forbidden(
-                path,
-                "HugePages require cpu or memory",
-            ));
+            errors.forbidden(path, "HugePages require cpu or memory");
         }
         if resources.field("claims").is_some() {
             self.check_claims(errors, &path.child("claims"), resources.list("claims"));
@@ -224,7 +197,7 @@ impl Requirements<'_> {
                 "{} is not positive integer multiple of {name}",
                 text(amount)
             );
-            errors.push(FieldError::invalid(path, shown(amount), detail));
+            errors.invalid(path, shown(amount), detail);
         }
     }
 
@@ -238,11 +211,11 @@ impl Requirements<'_> {
             let path = path.index(index);
             let (name, request) = (claim.str("name"), claim.str("request"));
             if name.is_empty() {
-                errors.push(FieldError::required(&path, ""));
+                errors.required(&path, "");
                 continue;
             }
             if seen.contains(name) {
-                errors.push(FieldError::duplicate(&path, name));
+                errors.duplicate(&path, name);
             } else {
                 let key = if request.is_empty() {
                     name.to_owned()
@@ -258,7 +231,7 @@ impl Requirements<'_> {
                     );
                 }
                 if seen.contains(&key) {
-                    errors.push(FieldError::duplicate(&path, key.as_str()));
+                    errors.duplicate(&path, key.as_str());
                 } else if request.is_empty() {
                     let requests = format!("{name}/");
                     let before = seen
@@ -300,11 +273,11 @@ fn check_against_limit(
     } else {
         return;
     };
-    errors.push(FieldError::invalid(
+    errors.invalid(
         path,
         shown(amount),
         format!("must be {relation} {name} limit of {}", text(limit)),
-    ));
+    );
 }
 
 /// Reports whether an amount is a whole number of pages.

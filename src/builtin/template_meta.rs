@@ -1,6 +1,6 @@
 //! Metadata for what is made from a template: labels and annotations, and nothing else.
 
-use crate::meta::{ErrorList, FieldError, Map, Path};
+use crate::meta::{ErrorList, Map, Path};
 use crate::registry::validation::{Fields, validate_annotations, validate_labels};
 
 /// The fields of ObjectMeta in the order of the checks, with the names that errors give them.
@@ -36,7 +36,7 @@ pub fn check_template_meta(errors: &mut ErrorList, path: &Path, metadata: Option
             value != "" && value.as_array().is_none_or(|list| !list.is_empty())
         });
         if set {
-            errors.push(FieldError::forbidden(&path.child(named), "cannot be set"));
+            errors.forbidden(&path.child(named), "cannot be set");
         }
     }
 }

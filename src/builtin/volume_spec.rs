@@ -6,7 +6,7 @@ use crate::builtin::compute_resources::check_positive;
 use crate::builtin::pod_spec::affinity::check_node_selector;
 use crate::builtin::pod_spec::volume_sources::{Checked, check_storage};
 use crate::builtin::quantities::quantity;
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
+use crate::meta::{ErrorList, Map, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, one_of};
 
 const NOT_INLINE: &str = "may not be specified in the context of inline volumes";
@@ -50,7 +50,7 @@ pub fn check_volume_spec(
         check_inline(errors, path, spec);
     }
     if spec.list("accessModes").is_empty() {
-        errors.push(FieldError::required(&path.child("accessModes"), ""));
+        errors.required(&path.child("accessModes"), "");
     }
     check_access_modes(errors, &path.child("accessModes"), spec.list("accessModes"));
     let policy = spec.str("persistentVolumeReclaimPolicy");
@@ -71,10 +71,7 @@ pub fn check_volume_spec(
     });
     if root && policy == "Recycle" {
         let detail = "may not be 'recycle' for a hostPath mount of '/'";
-        errors.push(FieldError::forbidden(
-            &path.child("persistentVolumeReclaimPolicy"),
-            detail,
-        ));
+        errors.forbidden(&path.child("persistentVolumeReclaimPolicy"), detail);
     }
     check_classes(errors, path, spec, inline);
 }
@@ -82,17 +79,17 @@ pub fn check_volume_spec(
 /// Refuses what only volumes with an object of their own have.
 fn check_inline(errors: &mut ErrorList, path: &Path, spec: &Map) {
     if spec.map("claimRef").is_some() {
-        errors.push(FieldError::forbidden(&path.child("claimRef"), NOT_INLINE));
+        errors.forbidden(&path.child("claimRef"), NOT_INLINE);
     }
     if spec
         .map("capacity")
         .is_some_and(|capacity| !capacity.is_empty())
     {
-        errors.push(FieldError::forbidden(&path.child("capacity"), NOT_INLINE));
+        errors.forbidden(&path.child("capacity"), NOT_INLINE);
     }
     if spec.map("csi").is_none() {
         let detail = "has to be specified in the context of inline volumes";
-        errors.push(FieldError::required(&path.child("csi"), detail));
+        errors.required(&path.child("csi"), detail);
     }
 }
 
@@ -103,7 +100,7 @@ fn check_reclaim_policy(errors: &mut ErrorList, path: &Path, policy: &str, inlin
         "Retain" if inline => {}
         _ if inline => {
             let detail = "may only be Retain in the context of inline volumes";
-            errors.push(FieldError::forbidden(&path, detail));
+            errors.forbidden(&path, detail);
         }
         _ => one_of(errors, &path, policy, &RECLAIM_POLICIES),
     }
@@ -111,16 +108,13 @@ fn check_reclaim_policy(errors: &mut ErrorList, path: &Path, policy: &str, inlin
 
 fn check_affinity(errors: &mut ErrorList, path: &Path, affinity: &Map, inline: bool) {
     if inline {
-        errors.push(FieldError::forbidden(path, NOT_INLINE));
+        errors.forbidden(path, NOT_INLINE);
         return;
     }
     let path = path.child("required");
     match affinity.map("required") {
         Some(selector) => check_node_selector(errors, &path, selector, false),
-        None => errors.push(FieldError::required(
-            &path,
-            "must specify required node constraints",
-        )),
+        None => errors.required(&path, "must specify required node constraints"),
     }
 }
 
@@ -128,7 +122,7 @@ fn check_affinity(errors: &mut ErrorList, path: &Path, affinity: &Map, inline: b
 fn check_classes(errors: &mut ErrorList, path: &Path, spec: &Map, inline: bool) {
     let (class, class_path) = (spec.str("storageClassName"), path.child("storageClassName"));
     if !class.is_empty() && inline {
-        errors.push(FieldError::forbidden(&class_path, NOT_INLINE));
+        errors.forbidden(&class_path, NOT_INLINE);
     } else if !class.is_empty() {
         invalid_each(errors, &class_path, class, names::dns1123_subdomain(class));
     }
@@ -138,7 +132,7 @@ fn check_classes(errors: &mut ErrorList, path: &Path, spec: &Map, inline: bool) 
         Some(_) if inline => {
             let detail =
                 "may not specify volumeMode other than Filesystem in the context of inline volumes";
-            errors.push(FieldError::forbidden(&path.child("volumeMode"), detail));
+            errors.forbidden(&path.child("volumeMode"), detail);
         }
         Some(mode) => one_of(errors, &path.child("volumeMode"), mode, &VOLUME_MODES),
     }
@@ -148,19 +142,19 @@ fn check_classes(errors: &mut ErrorList, path: &Path, spec: &Map, inline: bool) 
     let class_path = path.child("volumeAttributesClassName");
     if class.is_empty() {
         let detail = "an empty string is disallowed";
-        errors.push(FieldError::required(&class_path, detail));
+        errors.required(&class_path, detail);
     } else {
         invalid_each(errors, &class_path, class, names::dns1123_subdomain(class));
     }
     if spec.map("csi").is_none() {
         let detail = "has to be specified when using volumeAttributesClassName";
-        errors.push(FieldError::required(&path.child("csi"), detail));
+        errors.required(&path.child("csi"), detail);
     }
 }
 
 fn check_capacity(errors: &mut ErrorList, path: &Path, capacity: &Map) {
     if capacity.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
     }
     if !capacity.contains_key("storage") || capacity.len() > 1 {
         let shown = if capacity.is_empty() {
@@ -168,17 +162,13 @@ fn check_capacity(errors: &mut ErrorList, path: &Path, capacity: &Map) {
         } else {
             Value::Object(capacity.clone())
         };
-        errors.push(FieldError::not_supported(path, shown, &["storage"]));
+        errors.not_supported(path, shown, &["storage"]);
     }
     for (name, amount) in capacity {
         let path = path.key(name);
         let number = quantity(amount);
         if number.sign() < 0 {
-            errors.push(FieldError::invalid(
-                &path,
-                number.value(),
-                "must be a valid resource quantity",
-            ));
+            errors.invalid(&path, number.value(), "must be a valid resource quantity");
         }
         check_positive(errors, &path, amount);
     }
@@ -191,22 +181,22 @@ fn check_source(errors: &mut ErrorList, path: &Path, spec: &Map, name: &str, has
             continue;
         };
         if found && kind != "flexVolume" {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.child(named),
                 "may not specify more than 1 volume type",
-            ));
+            );
             continue;
         }
         found = true;
         check_storage(errors, path, kind, source, Checked::Persistent { name });
         if kind == "local" && !has_affinity {
-            errors.push(FieldError::required(
+            errors.required(
                 &path.child("nodeAffinity"),
                 "Local volume requires node affinity",
-            ));
+            );
         }
     }
     if !found {
-        errors.push(FieldError::required(path, "must specify a volume type"));
+        errors.required(path, "must specify a volume type");
     }
 }

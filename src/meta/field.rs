@@ -163,6 +163,51 @@ impl ErrorList {
         self.errors.push(error);
     }
 
+    /// Adds [`FieldError::invalid`].
+    pub fn invalid(&mut self, path: &Path, value: impl Into<Value>, detail: impl Into<String>) {
+        self.push(FieldError::invalid(path, value, detail));
+    }
+
+    /// Adds [`FieldError::required`].
+    pub fn required(&mut self, path: &Path, detail: impl Into<String>) {
+        self.push(FieldError::required(path, detail));
+    }
+
+    /// Adds [`FieldError::forbidden`].
+    pub fn forbidden(&mut self, path: &Path, detail: impl Into<String>) {
+        self.push(FieldError::forbidden(path, detail));
+    }
+
+    /// Adds [`FieldError::not_supported`].
+    pub fn not_supported(&mut self, path: &Path, value: impl Into<Value>, supported: &[&str]) {
+        self.push(FieldError::not_supported(path, value, supported));
+    }
+
+    /// Adds [`FieldError::duplicate`].
+    pub fn duplicate(&mut self, path: &Path, value: impl Into<Value>) {
+        self.push(FieldError::duplicate(path, value));
+    }
+
+    /// Adds [`FieldError::not_found`].
+    pub fn not_found(&mut self, path: &Path, value: impl Into<Value>) {
+        self.push(FieldError::not_found(path, value));
+    }
+
+    /// Adds [`FieldError::too_long`].
+    pub fn too_long(&mut self, path: &Path, max: usize) {
+        self.push(FieldError::too_long(path, max));
+    }
+
+    /// Adds [`FieldError::too_many`].
+    pub fn too_many(&mut self, path: &Path, actual: usize, max: usize) {
+        self.push(FieldError::too_many(path, actual, max));
+    }
+
+    /// Adds [`FieldError::internal`].
+    pub fn internal(&mut self, path: &Path, detail: impl Into<String>) {
+        self.push(FieldError::internal(path, detail));
+    }
+
     /// Reports whether there are so many errors that no more are taken. What is costly to check or
     /// to describe need not be then.
     pub fn is_full(&self) -> bool {
@@ -402,32 +447,32 @@ const HTTP_PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
 /// A domain, a slash and a path, as in `acme.io/foo` (apimachinery `IsDomainPrefixedPath`).
 pub fn domain_prefixed_path(errors: &mut ErrorList, path: &Path, value: &str) {
     if value.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
         return;
     }
     let Some((host, rest)) = value
         .split_once('/')
         .filter(|(host, rest)| !host.is_empty() && !rest.is_empty())
     else {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             value,
             "must be a domain-prefixed path (such as \"acme.io/foo\")",
-        ));
+        );
         return;
     };
     for problem in names::dns1123_subdomain(host) {
-        errors.push(FieldError::invalid(path, host, problem));
+        errors.invalid(path, host, problem);
     }
     if !rest
         .bytes()
         .all(|c| c.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&c))
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             rest,
             format!("Invalid path (regex used for validation is '{HTTP_PATH}')"),
-        ));
+        );
     }
 }
 

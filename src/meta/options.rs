@@ -178,35 +178,28 @@ impl ListOptions {
         let wanted = self.resource_version_match.as_str();
         if !wanted.is_empty() {
             if self.resource_version.is_empty() {
-                errors.push(FieldError::forbidden(
+                errors.forbidden(
                     &path,
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
-                ));
+                );
             }
             if !self.continue_token.is_empty() {
-                errors.push(FieldError::forbidden(
+                errors.forbidden(
                     &path,
                     "resourceVersionMatch is forbidden when continue is provided",
-                ));
+                );
             }
             if wanted != "Exact" && wanted != "NotOlderThan" {
-                errors.push(FieldError::not_supported(
-                    &path,
-                    wanted,
-                    &["Exact", "NotOlderThan", ""],
-                ));
+                errors.not_supported(&path, wanted, &["Exact", "NotOlderThan", ""]);
             }
             if wanted == "Exact" && self.resource_version == "0" {
                 let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                errors.push(FieldError::forbidden(&path, why));
+                errors.forbidden(&path, why);
             }
         }
         if self.send_initial_events.is_some() {
             let path = Path::new("sendInitialEvents");
-            errors.push(FieldError::forbidden(
-                &path,
-                "sendInitialEvents is forbidden for list",
-            ));
+            errors.forbidden(&path, "sendInitialEvents is forbidden for list");
         }
         errors
     }
@@ -216,24 +209,24 @@ impl ListOptions {
         let mut errors = ErrorList::new();
         let wanted = self.resource_version_match.as_str();
         if self.send_initial_events.is_some() && wanted != "NotOlderThan" {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            ));
+            );
         }
         if !wanted.is_empty() {
             if self.send_initial_events.is_none() {
                 let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                errors.push(FieldError::forbidden(&path, why));
+                errors.forbidden(&path, why);
             }
             if wanted != "NotOlderThan" {
-                errors.push(FieldError::not_supported(&path, wanted, &["NotOlderThan"]));
+                errors.not_supported(&path, wanted, &["NotOlderThan"]);
             }
             if !self.continue_token.is_empty() {
-                errors.push(FieldError::forbidden(
+                errors.forbidden(
                     &path,
                     "resourceVersionMatch is forbidden when continue is provided",
-                ));
+                );
             }
         }
         errors
@@ -334,16 +327,13 @@ impl WriteOptions {
         let force = query.flag("force");
         match write {
             Write::Apply if field_manager.is_empty() => {
-                errors.push(FieldError::required(
-                    &Path::new("fieldManager"),
-                    "is required for apply patch",
-                ));
+                errors.required(&Path::new("fieldManager"), "is required for apply patch");
             }
             Write::Patch if force.is_some() => {
-                errors.push(FieldError::forbidden(
+                errors.forbidden(
                     &Path::new("force"),
                     "may not be specified for non-apply patch",
-                ));
+                );
             }
             _ => {}
         }
@@ -355,11 +345,11 @@ impl WriteOptions {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
-                errors.push(FieldError::not_supported(
+                errors.not_supported(
                     &Path::new("fieldValidation"),
                     other,
                     &["", "Ignore", "Strict", "Warn"],
-                ));
+                );
                 FieldValidation::Warn
             }
         };
@@ -384,12 +374,12 @@ impl WriteOptions {
 fn check_field_manager(manager: &str, errors: &mut ErrorList) {
     let path = Path::new("fieldManager");
     if manager.len() > FIELD_MANAGER_MAX {
-        errors.push(FieldError::too_long(&path, FIELD_MANAGER_MAX));
+        errors.too_long(&path, FIELD_MANAGER_MAX);
     }
     for (at, c) in manager.char_indices() {
         if c.is_control() || (c.is_whitespace() && c != ' ') {
             let detail = format!("invalid character U+{:04X} (at position {at})", c as u32);
-            errors.push(FieldError::invalid(&path, manager, detail));
+            errors.invalid(&path, manager, detail);
         }
     }
 }
@@ -397,11 +387,7 @@ fn check_field_manager(manager: &str, errors: &mut ErrorList) {
 fn check_dry_run(dry_run: &[String], errors: &mut ErrorList) {
     if dry_run.iter().any(|one| one != "All") {
         let shown: Vec<Value> = dry_run.iter().map(|one| one.as_str().into()).collect();
-        errors.push(FieldError::not_supported(
-            &Path::new("dryRun"),
-            shown,
-            &["All"],
-        ));
+        errors.not_supported(&Path::new("dryRun"), shown, &["All"]);
     }
 }
 
@@ -522,11 +508,11 @@ impl DeleteOptions {
         let path = Path::new("propagationPolicy");
         let mut errors = ErrorList::new();
         if let (Some(policy), Some(_)) = (propagation, self.orphan_dependents) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 policy,
                 "orphanDependents and deletionPropagation cannot be both set",
-            ));
+            );
         }
         self.propagation = match propagation {
             None => None,
@@ -534,11 +520,7 @@ impl DeleteOptions {
             Some("Background") => Some(Propagation::Background),
             Some("Orphan") => Some(Propagation::Orphan),
             Some(other) => {
-                errors.push(FieldError::not_supported(
-                    &path,
-                    other,
-                    &["Foreground", "Background", "Orphan", "nil"],
-                ));
+                errors.not_supported(&path, other, &["Foreground", "Background", "Orphan", "nil"]);
                 None
             }
         };

@@ -172,18 +172,18 @@ fn validate(request: &Object) -> ErrorList {
         .unwrap_or(DEFAULT_SECONDS);
     let path_seconds = path.child("expirationSeconds");
     if seconds < MIN_SECONDS {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path_seconds,
             seconds,
             "may not specify a duration less than 10 minutes",
-        ));
+        );
     }
     if seconds > MAX_SECONDS {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path_seconds,
             seconds,
             "may not specify a duration larger than 2^32 seconds",
-        ));
+        );
     }
     errors
 }

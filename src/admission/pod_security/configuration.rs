@@ -2,7 +2,7 @@
 //! (`pod-security.admission.config.k8s.io`; pod-security-admission `admission/api`).
 
 use super::levels::{Level, LevelVersion, Levels, Version};
-use crate::meta::field::{FieldError, Path};
+use crate::meta::field::Path;
 use crate::meta::{ErrorList, Value, names};
 
 const VERSIONS: [&str; 3] = [
@@ -103,14 +103,14 @@ fn read_defaults(value: &Value, errors: &mut ErrorList) -> Result<Levels, String
             "" => {}
             name => match Level::parse(name) {
                 Ok(level) => read.level = level,
-                Err(why) => errors.push(FieldError::invalid(&path(level), name, why)),
+                Err(why) => errors.invalid(&path(level), name, why),
             },
         }
         match text(version)? {
             "" => {}
             name => match Version::parse(name) {
                 Ok(version) => read.version = version,
-                Err(why) => errors.push(FieldError::invalid(&path(version), name, why)),
+                Err(why) => errors.invalid(&path(version), name, why),
             },
         }
         Ok(read)
@@ -141,9 +141,9 @@ fn exempt(
             return Err(format!("{} is not a string", path.as_str()));
         };
         match problems(name) {
-            wrong if !wrong.is_empty() => errors.push(FieldError::invalid(&path, name, wrong)),
+            wrong if !wrong.is_empty() => errors.invalid(&path, name, wrong),
             _ if known.iter().any(|known| known == name) => {
-                errors.push(FieldError::duplicate(&path, name));
+                errors.duplicate(&path, name);
             }
             _ => known.push(name.to_owned()),
         }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::meta::field::{FieldError, Path};
+use crate::meta::field::Path;
 use crate::meta::{ErrorList, Map, Value};
 
 pub const PREFIX: &str = "pod-security.kubernetes.io/";
@@ -202,7 +202,7 @@ impl Reader<'_> {
             parse(text)
                 .map_err(|detail| {
                     let path = Path::new("metadata").child("labels").key(label);
-                    self.errors.push(FieldError::invalid(&path, text, detail));
+                    self.errors.invalid(&path, text, detail);
                 })
                 .ok(),
         )

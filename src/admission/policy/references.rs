@@ -8,7 +8,7 @@ use crate::admission::Objects;
 use crate::admission::kinds::Kinds;
 use crate::auth::authz::{self, Authorizer, Decision};
 use crate::auth::{MASTERS, User};
-use crate::meta::{ErrorList, FieldError, Gvk, Gvr, Object, Path, Value, str_at};
+use crate::meta::{ErrorList, Gvk, Gvr, Object, Path, Value, str_at};
 
 /// A write of a policy or of a binding.
 pub struct ReferenceWrite<'a> {
@@ -45,7 +45,7 @@ pub async fn errors(write: &ReferenceWrite<'_>, resolver: &Resolver) -> ErrorLis
         _ => return errors,
     };
     if let Err(why) = refused {
-        errors.push(FieldError::forbidden(&Path::new("spec").child(field), why));
+        errors.forbidden(&Path::new("spec").child(field), why);
     }
     errors
 }

@@ -6,7 +6,7 @@ use super::admission_policy::expressions::invalid;
 use crate::admission::cel::{Compiler, Declarations, Returns};
 use crate::builtin::defaulting::{fill, parts};
 use crate::builtin::resource_traits::{DEFAULT, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, one_of};
 
 /// Webhooks and policies: they count changes of anything, and no write may be blind.
@@ -64,7 +64,7 @@ pub fn check_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
         .enumerate()
         .filter(|(_, version)| version.is_empty())
     {
-        errors.push(FieldError::required(&versions.index(index), ""));
+        errors.required(&versions.index(index), "");
     }
     check_resources(
         errors,
@@ -80,27 +80,27 @@ pub fn check_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
 /// A list that is not empty, where `*` stands alone.
 fn check_wildcard(errors: &mut ErrorList, path: &Path, list: &[Value], what: &str) {
     if list.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
     }
     if list.len() > 1 && list.iter().any(|one| one.as_str() == Some("*")) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             list,
             format!("if '*' is present, must not specify other {what}"),
-        ));
+        );
     }
 }
 
 fn check_resources(errors: &mut ErrorList, path: &Path, resources: &[&str], shown: &[Value]) {
     if resources.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
     }
     let (mut of_resource, mut of_subresource) = (BTreeSet::new(), BTreeSet::new());
     let mut plain = false;
     for (index, &entry) in resources.iter().enumerate() {
         let path = path.index(index);
         if entry.is_empty() {
-            errors.push(FieldError::required(&path, ""));
+            errors.required(&path, "");
             continue;
         }
         let Some((resource, sub)) = entry.split_once('/') else {
@@ -112,11 +112,11 @@ fn check_resources(errors: &mut ErrorList, path: &Path, resources: &[&str], show
             (of_subresource.contains(sub), format!("*/{sub}")),
         ] {
             if present {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &path,
                     entry,
                     format!("if '{pattern}' is present, must not specify {entry}"),
-                ));
+                );
             }
         }
         if sub == "*" {
@@ -127,15 +127,15 @@ fn check_resources(errors: &mut ErrorList, path: &Path, resources: &[&str], show
         }
     }
     if resources.len() > 1 && resources.contains(&"*/*") {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             shown,
             "if '*/*' is present, must not specify other resources",
-        ));
+        );
     }
     if plain && resources.contains(&"*") {
         let detail = "if '*' is present, must not specify other resources without subresources";
-        errors.push(FieldError::invalid(path, shown, detail));
+        errors.invalid(path, shown, detail);
     }
 }
 
@@ -146,7 +146,7 @@ pub fn check_named_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
         let path = path.child("resourceNames").index(index);
         invalid_each(errors, &path, name, names::path_segment_name(name));
         if !seen.insert(name) {
-            errors.push(FieldError::duplicate(&path, name));
+            errors.duplicate(&path, name);
         }
     }
     check_rule(errors, path, rule);
@@ -175,14 +175,14 @@ pub fn check_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Value
         patch_types: false,
     };
     if conditions.len() > CONDITIONS_MAX {
-        errors.push(FieldError::too_many(path, conditions.len(), CONDITIONS_MAX));
+        errors.too_many(path, conditions.len(), CONDITIONS_MAX);
     }
     let mut seen = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
         let expression = condition.str("expression").trim();
         if expression.is_empty() {
-            errors.push(FieldError::required(&path.child("expression"), ""));
+            errors.required(&path.child("expression"), "");
         } else {
             let compiled = compiler.compile(expression, Returns::Bool, declarations);
             let why = compiled.error();
@@ -191,12 +191,12 @@ pub fn check_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Value
         let name = condition.str("name");
         let path = path.child("name");
         if name.is_empty() {
-            errors.push(FieldError::required(&path, ""));
+            errors.required(&path, "");
             continue;
         }
         invalid_each(errors, &path, name, names::qualified_name(name));
         if !seen.insert(name) {
-            errors.push(FieldError::duplicate(&path, name));
+            errors.duplicate(&path, name);
         }
     }
 }

@@ -6,7 +6,7 @@ use super::rules::{ADMISSION, check_conditions, check_rule, default_rules, stati
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, integer};
 use crate::builtin::defaulting::{fill, part, parts};
 use crate::builtin::resource_traits::ResourceEntry;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, one_of, validate_label_selector,
 };
@@ -171,7 +171,7 @@ fn check(object: &Object, validation_options: ValidationOptions) -> ErrorList {
         );
         let name = hook.str("name");
         if !validation_options.repeated_names && !name.is_empty() && !seen.insert(name) {
-            errors.push(FieldError::duplicate(&path.child("name"), name));
+            errors.duplicate(&path.child("name"), name);
         }
     }
     errors
@@ -201,21 +201,21 @@ fn check_hook(
         NO_SIDE_EFFECTS
     };
     match hook.opt_str("sideEffects") {
-        None => errors.push(FieldError::required(
+        None => errors.required(
             &path.child("sideEffects"),
             format!("must specify one of {}", allowed.join(", ")),
-        )),
+        ),
         Some(effects) => one_of(errors, &path.child("sideEffects"), effects, allowed),
     }
     if let Some(seconds) = hook
         .int("timeoutSeconds")
         .filter(|seconds| !(1..=30).contains(seconds))
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("timeoutSeconds"),
             seconds,
             "the timeout value must be between 1 and 30 seconds",
-        ));
+        );
     }
     for key in SELECTORS {
         validate_label_selector(
@@ -241,10 +241,7 @@ fn check_hook(
     match (config.opt_str("url"), config.map("service")) {
         (Some(url), None) => check_url(errors, &path_of_config.child("url"), url),
         (None, Some(service)) => check_service(errors, &path_of_config.child("service"), service),
-        _ => errors.push(FieldError::required(
-            &path_of_config,
-            "exactly one of url or service is required",
-        )),
+        _ => errors.required(&path_of_config, "exactly one of url or service is required"),
     }
     if !validation_options.conditions {
         check_conditions(
@@ -260,15 +257,15 @@ fn check_hook(
 fn check_name(errors: &mut ErrorList, path: &Path, name: &str) {
     let problems = names::dns1123_subdomain(name);
     if name.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
     } else if !problems.is_empty() {
-        errors.push(FieldError::invalid(path, name, problems.join(",")));
+        errors.invalid(path, name, problems.join(","));
     } else if name.split('.').count() < 3 {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             name,
             "should be a domain with at least three segments separated by dots",
-        ));
+        );
     }
 }
 
@@ -281,21 +278,14 @@ fn check_review_versions(
     let versions = hook.list("admissionReviewVersions");
     let known = REVIEW_VERSIONS.join(", ");
     if versions.is_empty() {
-        errors.push(FieldError::required(
-            path,
-            format!("must specify one of {known}"),
-        ));
+        errors.required(path, format!("must specify one of {known}"));
         return;
     }
     let mut seen = BTreeSet::new();
     for (index, version) in versions.iter().enumerate() {
         let version = version.as_str().unwrap_or("");
         if !seen.insert(version) {
-            errors.push(FieldError::invalid(
-                &path.index(index),
-                version,
-                "duplicate version",
-            ));
+            errors.invalid(&path.index(index), version, "duplicate version");
             continue;
         }
         invalid_each(
@@ -306,11 +296,11 @@ fn check_review_versions(
         );
     }
     if !validation_options.review_versions && !versions.iter().any(is_review_version) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             versions,
             format!("must include at least one of {known}"),
-        ));
+        );
     }
 }
 
@@ -333,8 +323,7 @@ pub fn check_url(errors: &mut ErrorList, path: &Path, url: &str) {
         .rsplit_once('@')
         .map_or((None, authority), |(user, host)| (Some(user), host));
     let scheme = scheme.to_ascii_lowercase();
-    let mut refuse =
-        |value: &str, detail: String| errors.push(FieldError::invalid(path, value, detail));
+    let mut refuse = |value: &str, detail: String| errors.invalid(path, value, detail);
     if scheme != "https" {
         refuse(
             &scheme,
@@ -369,21 +358,21 @@ pub fn check_url(errors: &mut ErrorList, path: &Path, url: &str) {
 pub fn check_service(errors: &mut ErrorList, path: &Path, service: &Map) {
     for (checked, told) in [("namespace", "name"), ("name", "namespace")] {
         if service.str(checked).is_empty() {
-            errors.push(FieldError::required(&path.child(told), ""));
+            errors.required(&path.child(told), "");
         }
     }
     let port = service.int("port").unwrap_or(0);
     let problems = names::port_number(port);
     if !problems.is_empty() {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("port"),
             port,
             format!("port is not valid: {}", problems.join(", ")),
-        ));
+        );
     }
     let url_path = service.str("path");
     let path = path.child("path");
-    let mut refuse = |detail: String| errors.push(FieldError::invalid(&path, url_path, detail));
+    let mut refuse = |detail: String| errors.invalid(&path, url_path, detail);
     match url_path {
         "" | "/" => return,
         "//" => return refuse("segment[0] may not be empty".to_owned()),

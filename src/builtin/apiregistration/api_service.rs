@@ -3,7 +3,7 @@
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, condition, text};
 use crate::builtin::defaulting::{fill, part};
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, STATUS_ALONE};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names, str_at, time};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, names, str_at, time};
 use crate::registry::validation::{Fields, invalid_each, one_of};
 use crate::registry::{Context, NameRule, Strategy, Subresource};
 
@@ -89,11 +89,7 @@ fn check(object: &Object) -> ErrorList {
     let wanted = format!("{version}.{group}");
     if object.name() != wanted && !object.name().is_empty() {
         let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
-        errors.push(FieldError::invalid(
-            &Path::new("metadata").child("name"),
-            object.name(),
-            detail,
-        ));
+        errors.invalid(&Path::new("metadata").child("name"), object.name(), detail);
     }
     if !group.is_empty() {
         invalid_each(
@@ -104,7 +100,7 @@ fn check(object: &Object) -> ErrorList {
         );
     } else if version != "v1" {
         let detail = "only v1 may have an empty group and it better be legacy kube";
-        errors.push(FieldError::required(&path.child("group"), detail));
+        errors.required(&path.child("group"), detail);
     }
     invalid_each(
         &mut errors,
@@ -118,11 +114,11 @@ fn check(object: &Object) -> ErrorList {
     ] {
         let priority = spec.int(key).unwrap_or(0);
         if !(1..=max).contains(&priority) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child(key),
                 priority,
                 format!("must be positive and less than {max}"),
-            ));
+            );
         }
     }
     check_service(&mut errors, &path, spec);
@@ -136,43 +132,35 @@ fn check_service(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let Some(service) = spec.map("service") else {
         if bundle > 0 {
             let shown = format!("{bundle} bytes");
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("caBundle"),
                 shown,
                 "local APIServices may not have a caBundle",
-            ));
+            );
         }
         if insecure {
             let detail = "local APIServices may not have insecureSkipTLSVerify";
-            errors.push(FieldError::invalid(
-                &path.child("insecureSkipTLSVerify"),
-                true,
-                detail,
-            ));
+            errors.invalid(&path.child("insecureSkipTLSVerify"), true, detail);
         }
         return;
     };
     for key in ["namespace", "name"] {
         if service.str(key).is_empty() {
-            errors.push(FieldError::required(&path.child("service").child(key), ""));
+            errors.required(&path.child("service").child(key), "");
         }
     }
     let port = service.int("port").unwrap_or(0);
     let problems = names::port_number(port);
     if !problems.is_empty() {
         let detail = format!("port is not valid: {}", problems.join(", "));
-        errors.push(FieldError::invalid(
-            &path.child("service").child("port"),
-            port,
-            detail,
-        ));
+        errors.invalid(&path.child("service").child("port"), port, detail);
     }
     if insecure && bundle > 0 {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("insecureSkipTLSVerify"),
             true,
             "may not be true if caBundle is present",
-        ));
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Object, Path, Value, str_at};
+use crate::meta::{ErrorList, Object, Path, Value, str_at};
 use crate::registry::validation::{Fields, IMMUTABLE, not_negative, same};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -29,14 +29,8 @@ impl Strategy for ControllerRevisionStrategy {
         );
         match object.field("data") {
             Some(Value::Object(_)) => {}
-            Some(_) => errors.push(FieldError::required(
-                &Path::new("data"),
-                "data must be a valid JSON object",
-            )),
-            None => errors.push(FieldError::required(
-                &Path::new("data"),
-                "data is mandatory",
-            )),
+            Some(_) => errors.required(&Path::new("data"), "data must be a valid JSON object"),
+            None => errors.required(&Path::new("data"), "data is mandatory"),
         }
         errors
     }
@@ -58,7 +52,7 @@ impl Strategy for ControllerRevisionStrategy {
         let (data, was) = (object.field("data"), old.field("data"));
         if !same(data, was) || data.is_some() != was.is_some() {
             let shown = data.cloned().unwrap_or_default();
-            errors.push(FieldError::invalid(&Path::new("data"), shown, IMMUTABLE));
+            errors.invalid(&Path::new("data"), shown, IMMUTABLE);
         }
         errors
     }

@@ -12,7 +12,7 @@ use crate::builtin::workload::rollout::{amount, check_at_most_all, check_count_o
 use crate::builtin::workload::{
     check_runs_forever, collisions_only_grow, is_empty_selector, status_counts,
 };
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json};
 use crate::registry::validation::{
     Fields, SelectorOptions, immutable, label_selector_matches, not_negative, same,
     validate_label_selector,
@@ -152,18 +152,14 @@ fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Optio
             .filter(|labels| !labels.is_empty())
             .map_or(Value::Null, |labels| Value::Object(labels.clone()));
         let path = path.child("template").child("metadata").child("labels");
-        errors.push(FieldError::invalid(
-            &path,
-            shown,
-            "`selector` does not match template `labels`",
-        ));
+        errors.invalid(&path, shown, "`selector` does not match template `labels`");
     }
     if let Some(selector) = selector.filter(|selector| is_empty_selector(selector)) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("selector"),
             selector.clone(),
             "empty selector is invalid for daemonset",
-        ));
+        );
     }
     validate_template(errors, &path.child("template"), template, &options);
     check_runs_forever(errors, &path.child("template"), template, "DaemonSet");
@@ -193,9 +189,7 @@ fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {
     let update = strategy.map("rollingUpdate");
     match (strategy.str("type"), update) {
         ("OnDelete", _) => {}
-        ("RollingUpdate", None) => {
-            errors.push(FieldError::required(&path.child("rollingUpdate"), ""))
-        }
+        ("RollingUpdate", None) => errors.required(&path.child("rollingUpdate"), ""),
         ("RollingUpdate", Some(update)) => {
             check_rolling_update(errors, &path.child("rollingUpdate"), update)
         }
@@ -203,11 +197,7 @@ fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {
             let update =
                 update.map(|update| json!({"MaxUnavailable": field(update, "maxUnavailable"), "MaxSurge": field(update, "maxSurge")}));
             let shown = json!({"Type": other, "RollingUpdate": update});
-            errors.push(FieldError::not_supported(
-                path,
-                shown,
-                &["RollingUpdate", "OnDelete"],
-            ));
+            errors.not_supported(path, shown, &["RollingUpdate", "OnDelete"]);
         }
     }
 }
@@ -220,15 +210,12 @@ fn check_rolling_update(errors: &mut ErrorList, path: &Path, update: &Map) {
     check_at_most_all(errors, &unavailable_path, &unavailable);
     check_at_most_all(errors, &surge_path, &surge);
     match (amount(&unavailable) != 0, amount(&surge) != 0) {
-        (true, true) => errors.push(FieldError::invalid(
+        (true, true) => errors.invalid(
             &surge_path,
             surge,
             "may not be set when maxUnavailable is non-zero",
-        )),
-        (false, false) => errors.push(FieldError::required(
-            &unavailable_path,
-            "cannot be 0 when maxSurge is 0",
-        )),
+        ),
+        (false, false) => errors.required(&unavailable_path, "cannot be 0 when maxSurge is 0"),
         _ => {}
     }
 }

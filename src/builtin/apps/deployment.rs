@@ -10,7 +10,7 @@ use crate::builtin::workload::rollout::{amount, check_at_most_all, check_count_o
 use crate::builtin::workload::{
     check_selected_template, collisions_only_grow, replica_warnings, status_counts,
 };
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, json};
+use crate::meta::{ErrorList, Map, Object, Path, json};
 use crate::registry::validation::{Fields, immutable, not_negative, same};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -125,11 +125,7 @@ fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Optio
         let path = path.child("progressDeadlineSeconds");
         not_negative(errors, &path, deadline);
         if deadline <= min_ready {
-            errors.push(FieldError::invalid(
-                &path,
-                deadline,
-                "must be greater than minReadySeconds",
-            ));
+            errors.invalid(&path, deadline, "must be greater than minReadySeconds");
         }
     }
 }
@@ -140,13 +136,13 @@ fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {
         ("Recreate", None) => {}
         ("Recreate", Some(_)) => {
             let detail = "may not be specified when strategy `type` is 'Recreate'";
-            errors.push(FieldError::forbidden(&path.child("rollingUpdate"), detail));
+            errors.forbidden(&path.child("rollingUpdate"), detail);
         }
         ("RollingUpdate", None) => {
-            errors.push(FieldError::required(
+            errors.required(
                 &path.child("rollingUpdate"),
                 "this should be defaulted and never be nil",
-            ));
+            );
         }
         ("RollingUpdate", Some(update)) => {
             check_rolling_update(errors, &path.child("rollingUpdate"), update)
@@ -155,11 +151,7 @@ fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {
             let update =
                 update.map(|update| json!({"MaxUnavailable": field(update, "maxUnavailable"), "MaxSurge": field(update, "maxSurge")}));
             let shown = json!({"Type": other, "RollingUpdate": update});
-            errors.push(FieldError::not_supported(
-                path,
-                shown,
-                &["Recreate", "RollingUpdate"],
-            ));
+            errors.not_supported(path, shown, &["Recreate", "RollingUpdate"]);
         }
     }
 }
@@ -170,11 +162,11 @@ fn check_rolling_update(errors: &mut ErrorList, path: &Path, update: &Map) {
     check_count_or_percent(errors, &unavailable_path, &unavailable);
     check_count_or_percent(errors, &path.child("maxSurge"), &surge);
     if amount(&unavailable) == 0 && amount(&surge) == 0 {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &unavailable_path,
             unavailable.clone(),
             "may not be 0 when `maxSurge` is 0",
-        ));
+        );
     }
     check_at_most_all(errors, &unavailable_path, &unavailable);
 }

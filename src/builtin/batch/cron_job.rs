@@ -10,7 +10,7 @@ use crate::builtin::pod_spec::validation_options::PodValidationOptions;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
 use crate::builtin::workload::pod_name_warning;
 use crate::meta::go::cron::{is_time_zone, schedule_problem};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value};
+use crate::meta::{ErrorList, Map, Object, Path, Value};
 use crate::registry::validation::{Fields, not_negative, required_one_of};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -47,11 +47,11 @@ impl Strategy for CronJobStrategy {
         let mut errors = check_spec(ctx, object, None);
         if object.name().len() > NAME_MAX {
             let path = Path::new("metadata").child("name");
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 object.name(),
                 format!("must be no more than {NAME_MAX} characters"),
-            ));
+            );
         }
         errors
     }
@@ -151,55 +151,47 @@ fn check_job_template(
 ) {
     check_job_spec(errors, path, job, options);
     if let Some(selector) = job.field("selector") {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("selector"),
             selector.clone(),
             "`selector` will be auto-generated",
-        ));
+        );
     }
     if job.flag("manualSelector") {
-        errors.push(FieldError::not_supported(
-            &path.child("manualSelector"),
-            true,
-            &["nil", "false"],
-        ));
+        errors.not_supported(&path.child("manualSelector"), true, &["nil", "false"]);
     }
 }
 
 fn check_schedule(errors: &mut ErrorList, path: &Path, spec: &Map, old: Option<&Map>) {
     let schedule = spec.str("schedule");
     if schedule.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
         return;
     }
     if let Some(problem) = schedule_problem(schedule) {
-        errors.push(FieldError::invalid(path, schedule, problem));
+        errors.invalid(path, schedule, problem);
     }
     if !schedule.contains("TZ") {
         return;
     }
     if !old.is_some_and(|old| old.str("schedule").contains("TZ")) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             schedule,
             "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
-        ));
+        );
     } else if spec.opt_str("timeZone").is_some() {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             schedule,
             "cannot use both timeZone field and TZ or CRON_TZ in schedule",
-        ));
+        );
     }
 }
 
 fn check_time_zone(errors: &mut ErrorList, path: &Path, zone: &str) {
     if zone.is_empty() {
-        errors.push(FieldError::invalid(
-            path,
-            zone,
-            "timeZone must be nil or non-empty string",
-        ));
+        errors.invalid(path, zone, "timeZone must be nil or non-empty string");
         return;
     }
     let fine = |part: &str| {
@@ -213,19 +205,19 @@ fn check_time_zone(errors: &mut ErrorList, path: &Path, zone: &str) {
     };
     let unknown = format!("unknown time zone {zone}");
     if !zone.split('/').all(fine) {
-        errors.push(FieldError::invalid(path, zone, unknown));
+        errors.invalid(path, zone, unknown);
     } else if zone.eq_ignore_ascii_case("Local") {
         let detail =
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
-        errors.push(FieldError::invalid(path, zone, detail));
+        errors.invalid(path, zone, detail);
         if zone != "Local" {
-            errors.push(FieldError::invalid(path, zone, unknown));
+            errors.invalid(path, zone, unknown);
         }
     } else if zone.contains("..") {
         let detail = "time: invalid location name";
-        errors.push(FieldError::invalid(path, zone, detail));
+        errors.invalid(path, zone, detail);
     } else if !is_time_zone(zone) {
-        errors.push(FieldError::invalid(path, zone, unknown));
+        errors.invalid(path, zone, unknown);
     }
 }
 

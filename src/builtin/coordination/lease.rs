@@ -2,7 +2,7 @@
 
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, Object, Path};
 use crate::registry::validation::Fields;
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -46,18 +46,18 @@ impl Strategy for LeaseStrategy {
             .int("leaseDurationSeconds")
             .filter(|seconds| *seconds <= 0)
         {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("leaseDurationSeconds"),
                 seconds,
                 "must be greater than 0",
-            ));
+            );
         }
         if let Some(count) = spec.int("leaseTransitions").filter(|count| *count < 0) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("leaseTransitions"),
                 count,
                 "must be greater than or equal to 0",
-            ));
+            );
         }
         errors
     }

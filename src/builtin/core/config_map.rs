@@ -2,7 +2,7 @@
 
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, map_len, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, Object, Path, names};
 use crate::registry::validation::{Fields, invalid_each, same};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -32,11 +32,11 @@ impl Strategy for ConfigMapStrategy {
                 .map("binaryData")
                 .is_some_and(|data| data.contains_key(key))
             {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &Path::new("data").key(key),
                     key.as_str(),
                     "duplicate of key present in binaryData",
-                ));
+                );
             }
             size += value.as_str().map_or(0, str::len);
         }
@@ -53,7 +53,7 @@ impl Strategy for ConfigMapStrategy {
             size += value.as_str().map_or(0, decoded_len);
         }
         if size > DATA_MAX {
-            errors.push(FieldError::too_long(&Path::new(""), DATA_MAX));
+            errors.too_long(&Path::new(""), DATA_MAX);
         }
         errors
     }
@@ -78,14 +78,11 @@ pub fn stays_immutable(object: &Object, old: &Object, keys: &[&str]) -> ErrorLis
         return errors;
     }
     if !object.flag("immutable") {
-        errors.push(FieldError::forbidden(
-            &Path::new("immutable"),
-            IMMUTABLE_SET,
-        ));
+        errors.forbidden(&Path::new("immutable"), IMMUTABLE_SET);
     }
     for &key in keys {
         if !same(object.field(key), old.field(key)) {
-            errors.push(FieldError::forbidden(&Path::new(key), IMMUTABLE_SET));
+            errors.forbidden(&Path::new(key), IMMUTABLE_SET);
         }
     }
     errors

@@ -6,7 +6,7 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, text};
 use crate::builtin::defaulting::{fill_text, parts};
 use crate::builtin::pod_spec::containers::PROTOCOLS;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Object, Path, Value, array_at, i64_at, names, str_at};
+use crate::meta::{ErrorList, Object, Path, Value, array_at, i64_at, names, str_at};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, ip_warning, same};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -89,10 +89,7 @@ impl Strategy for EndpointsStrategy {
 
 fn check_subset(errors: &mut ErrorList, path: &Path, subset: &Value) {
     if subset.list("addresses").is_empty() && subset.list("notReadyAddresses").is_empty() {
-        errors.push(FieldError::required(
-            path,
-            "must specify `addresses` or `notReadyAddresses`",
-        ));
+        errors.required(path, "must specify `addresses` or `notReadyAddresses`");
     }
     for key in ["addresses", "notReadyAddresses"] {
         for (index, address) in subset.list(key).iter().enumerate() {
@@ -167,7 +164,7 @@ fn check_port(errors: &mut ErrorList, path: &Path, port: &Value, needs_name: boo
     let (name, protocol) = (port.str("name"), port.str("protocol"));
     if name.is_empty() {
         if needs_name {
-            errors.push(FieldError::required(&path.child("name"), ""));
+            errors.required(&path.child("name"), "");
         }
     } else {
         invalid_each(
@@ -185,13 +182,9 @@ fn check_port(errors: &mut ErrorList, path: &Path, port: &Value, needs_name: boo
         names::port_number(number),
     );
     if protocol.is_empty() {
-        errors.push(FieldError::required(&path.child("protocol"), ""));
+        errors.required(&path.child("protocol"), "");
     } else if !PROTOCOLS.contains(&protocol) {
-        errors.push(FieldError::not_supported(
-            &path.child("protocol"),
-            protocol,
-            &PROTOCOLS,
-        ));
+        errors.not_supported(&path.child("protocol"), protocol, &PROTOCOLS);
     }
     if let Some(protocol) = port.opt_str("appProtocol") {
         invalid_each(

@@ -6,7 +6,7 @@ use crate::builtin::columns::{ColumnPrinter, RowBuilder, text, wide};
 use crate::builtin::internal_types;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::selector::FieldReader;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, names};
 use crate::registry::cells::Cell;
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, same};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
@@ -104,15 +104,11 @@ impl Strategy for EventStrategy {
         }
         check_series(&mut errors, object);
         if object.str("eventTime").is_empty() {
-            errors.push(FieldError::required(&Path::new("eventTime"), ""));
+            errors.required(&Path::new("eventTime"), "");
         }
         let kind = object.str("type");
         if !matches!(kind, "Normal" | "Warning") {
-            errors.push(FieldError::invalid(
-                &Path::new("type"),
-                "",
-                format!("has invalid value: {kind}"),
-            ));
+            errors.invalid(&Path::new("type"), "", format!("has invalid value: {kind}"));
         }
         let source = object.map("source").is_some_and(|source| {
             !source.str("component").is_empty() || !source.str("host").is_empty()
@@ -124,11 +120,7 @@ impl Strategy for EventStrategy {
             ("source", source),
         ];
         for (key, _) in set.into_iter().filter(|(_, set)| *set) {
-            errors.push(FieldError::invalid(
-                &Path::new(key),
-                "",
-                "needs to be unset",
-            ));
+            errors.invalid(&Path::new(key), "", "needs to be unset");
         }
         errors
     }
@@ -154,7 +146,7 @@ impl Strategy for EventStrategy {
             };
             if !(same(new, old) || text(new) && text(old)) {
                 let value = shown_value(key, new);
-                errors.push(FieldError::invalid(&Path::new(shown), value, IMMUTABLE));
+                errors.invalid(&Path::new(shown), value, IMMUTABLE);
             }
         }
         errors
@@ -190,11 +182,7 @@ impl EventStrategy {
         };
         if foreign {
             let path = Path::new("involvedObject").child("namespace");
-            errors.push(FieldError::invalid(
-                &path,
-                about,
-                "does not match event.namespace",
-            ));
+            errors.invalid(&path, about, "does not match event.namespace");
         }
         if new_kind {
             self.check_words(&mut errors, object);
@@ -216,13 +204,13 @@ impl EventStrategy {
             "reportingComponent"
         });
         if controller.is_empty() {
-            errors.push(FieldError::required(&path, ""));
+            errors.required(&path, "");
         }
         invalid_each(errors, &path, controller, names::qualified_name(controller));
         for key in ["reportingInstance", "action", "reason"] {
             let word = object.str(key);
             if word.is_empty() {
-                errors.push(FieldError::required(&Path::new(key), ""));
+                errors.required(&Path::new(key), "");
             }
             check_length(errors, key, word, WORD_MAX);
         }
@@ -248,11 +236,11 @@ fn shown_value(key: &str, value: Option<&Value>) -> Value {
 
 fn check_length(errors: &mut ErrorList, key: &str, text: &str, max: usize) {
     if text.len() > max {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &Path::new(key),
             "",
             format!("can have at most {max} characters"),
-        ));
+        );
     }
 }
 
@@ -261,17 +249,10 @@ fn check_series(errors: &mut ErrorList, object: &Object) {
         return;
     };
     if series.int("count").unwrap_or(0) < 2 {
-        errors.push(FieldError::invalid(
-            &Path::new("series.count"),
-            "",
-            "should be at least 2",
-        ));
+        errors.invalid(&Path::new("series.count"), "", "should be at least 2");
     }
     if series.str("lastObservedTime").is_empty() {
-        errors.push(FieldError::required(
-            &Path::new("series.lastObservedTime"),
-            "",
-        ));
+        errors.required(&Path::new("series.lastObservedTime"), "");
     }
 }
 

@@ -9,7 +9,7 @@ use crate::builtin::compute_resources::{
 use crate::builtin::defaulting::{part, part_or_new, parts};
 use crate::builtin::quantities::{quantity, round_amounts};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each};
 use crate::registry::{Context, Strategy};
 
@@ -68,14 +68,14 @@ impl Strategy for LimitRangeStrategy {
             );
             let standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim");
             if errors.len() == before && !kind.contains('/') && !standard {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &path.child("type"),
                     kind,
                     "must be a standard limit type or fully qualified",
-                ));
+                );
             }
             if !seen.insert(kind) {
-                errors.push(FieldError::duplicate(&path.child("type"), kind));
+                errors.duplicate(&path.child("type"), kind);
             }
             check_limit(&mut errors, &path, limit);
         }
@@ -116,10 +116,10 @@ fn check_limit(errors: &mut ErrorList, path: &Path, limit: &Map) {
         if kind != "Pod" {
             check_names(errors, key);
         } else if limit.map(key).is_some_and(|amounts| !amounts.is_empty()) {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.child(key),
                 "may not be specified when `type` is 'Pod'",
-            ));
+            );
         }
     }
     let has_storage = |key: &str| {
@@ -130,7 +130,7 @@ fn check_limit(errors: &mut ErrorList, path: &Path, limit: &Map) {
     if kind == "PersistentVolumeClaim" && !has_storage("min") && !has_storage("max") {
         let detail =
             "either minimum or maximum storage value is required, but neither was provided";
-        errors.push(FieldError::required(&path.child("limits"), detail));
+        errors.required(&path.child("limits"), detail);
     }
     check_names(errors, "maxLimitRequestRatio");
     for name in names {
@@ -152,11 +152,11 @@ fn check_amounts(errors: &mut ErrorList, path: &Path, limit: &Map, name: &str, o
         _ => false,
     };
     let mut blame = |key: &str, value: Option<&Value>, detail: String| {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child(key).key(name),
             value.map_or(Value::Null, shown),
             detail,
-        ));
+        );
     };
     let text = |value: Option<&Value>| value.map(quantity).unwrap_or_default().to_string();
     let (lower, upper) = ((min, "min"), (max, "max"));

@@ -2,7 +2,7 @@
 
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text};
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
-use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each};
 use crate::registry::{Context, MetaChecks, NameRule, Strategy, Subresource};
 
@@ -100,11 +100,7 @@ impl Strategy for NamespaceStrategy {
                 };
                 if phase != want {
                     let detail = format!("may only be '{want}' if `deletionTimestamp` is {when}");
-                    errors.push(FieldError::invalid(
-                        &Path::new("status").child("Phase"),
-                        phase,
-                        detail,
-                    ));
+                    errors.invalid(&Path::new("status").child("Phase"), phase, detail);
                 }
             }
             Subresource::Other(_) => {
@@ -177,11 +173,11 @@ fn keep(object: &mut Object, old: &Object, key: &str) {
 fn check_finalizer(errors: &mut ErrorList, path: &Path, finalizer: &str) {
     invalid_each(errors, path, finalizer, names::qualified_name(finalizer));
     if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             finalizer,
             "name is neither a standard finalizer name nor is it fully qualified",
-        ));
+        );
     }
 }
 

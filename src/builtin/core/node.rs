@@ -95,19 +95,16 @@ impl Strategy for NodeStrategy {
         for (index, address) in object.array_at("/status/addresses").iter().enumerate() {
             if !seen.insert((address.str("type"), address.str("address"))) {
                 let path = Path::new("status").child("addresses").index(index);
-                errors.push(FieldError::duplicate(
+                errors.duplicate(
                     &path,
                     json!({"Type": address.str("type"), "Address": address.str("address")}),
-                ));
+                );
             }
         }
         check_unchanged(&mut errors, object, old);
         check_taints(&mut errors, object);
         if object.str_at("/spec/externalID") != old.str_at("/spec/externalID") {
-            errors.push(FieldError::forbidden(
-                &Path::new("spec").child("externalID"),
-                "may not be updated",
-            ));
+            errors.forbidden(&Path::new("spec").child("externalID"), "may not be updated");
         }
         errors
     }
@@ -200,7 +197,7 @@ fn check_annotations(errors: &mut ErrorList, object: &Object) {
         let path = Path::new("metadata")
             .child("annotations")
             .child("AvoidPods");
-        errors.push(FieldError::invalid(&path, AVOID_PODS, why));
+        errors.invalid(&path, AVOID_PODS, why);
     }
 }
 
@@ -213,20 +210,12 @@ fn check_taints(errors: &mut ErrorList, object: &Object) {
         invalid_each(errors, &path.child("key"), key, names::qualified_name(key));
         let problems = names::label_value(value);
         if !problems.is_empty() {
-            errors.push(FieldError::invalid(
-                &path.child("value"),
-                value,
-                problems.join(";"),
-            ));
+            errors.invalid(&path.child("value"), value, problems.join(";"));
         }
         if effect.is_empty() {
-            errors.push(FieldError::required(&path.child("effect"), ""));
+            errors.required(&path.child("effect"), "");
         } else if !EFFECTS.contains(&effect) {
-            errors.push(FieldError::not_supported(
-                &path.child("effect"),
-                effect,
-                &EFFECTS,
-            ));
+            errors.not_supported(&path.child("effect"), effect, &EFFECTS);
         }
         if !seen.insert((effect, key)) {
             let empty = Map::new();
@@ -286,7 +275,7 @@ fn check_features(errors: &mut ErrorList, object: &Object) {
     let path = Path::new("status").child("declaredFeatures");
     for (index, feature) in features.iter().filter_map(Value::as_str).enumerate() {
         if let Some(problem) = feature_problem(feature) {
-            errors.push(FieldError::invalid(&path.index(index), feature, problem));
+            errors.invalid(&path.index(index), feature, problem);
         }
     }
     for (index, pair) in features.windows(2).enumerate() {
@@ -295,15 +284,13 @@ fn check_features(errors: &mut ErrorList, object: &Object) {
             pair[1].as_str().unwrap_or(""),
         );
         match one.cmp(next) {
-            std::cmp::Ordering::Equal => {
-                errors.push(FieldError::duplicate(&path.index(index + 1), next))
-            }
+            std::cmp::Ordering::Equal => errors.duplicate(&path.index(index + 1), next),
             std::cmp::Ordering::Greater => {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &path.index(index + 1),
                     next,
                     "list must be sorted alphabetically",
-                ));
+                );
             }
             std::cmp::Ordering::Less => {}
         }
@@ -325,7 +312,7 @@ fn check_pod_ranges(errors: &mut ErrorList, object: &Object) {
         let detail = format!(
             "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{index}]: <nil> (invalid CIDR address: {range})"
         );
-        errors.push(FieldError::internal(&path, detail));
+        errors.internal(&path, detail);
     }
     let families: Vec<bool> = ranges
         .iter()
@@ -335,11 +322,11 @@ fn check_pod_ranges(errors: &mut ErrorList, object: &Object) {
         .collect();
     let dual = families.contains(&true) && families.contains(&false);
     if ranges.len() > 1 && (!dual || ranges.len() > 2) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path,
             ranges,
             "may specify no more than one CIDR for each IP family",
-        ));
+        );
     }
 }
 
@@ -352,10 +339,7 @@ fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
         && !same(new_ranges, old_ranges)
     {
         let detail = "node updates may not change podCIDR except from \"\" to valid";
-        errors.push(FieldError::forbidden(
-            &Path::new("spec").child("podCIDRs"),
-            detail,
-        ));
+        errors.forbidden(&Path::new("spec").child("podCIDRs"), detail);
     }
     let (new_id, old_id) = (
         object.str_at("/spec/providerID"),
@@ -363,10 +347,7 @@ fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
     );
     if !old_id.is_empty() && new_id != old_id {
         let detail = "node updates may not change providerID except from \"\" to valid";
-        errors.push(FieldError::forbidden(
-            &Path::new("spec").child("providerID"),
-            detail,
-        ));
+        errors.forbidden(&Path::new("spec").child("providerID"), detail);
     }
 }
 

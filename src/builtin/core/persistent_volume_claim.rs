@@ -6,7 +6,7 @@ use crate::builtin::compute_resources::check_quantity;
 use crate::builtin::quantities::quantity;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
 use crate::meta::selector::FieldReader;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::NeedsReadDefaults;
 use crate::registry::validation::{Fields, IMMUTABLE, immutable, invalid_each, same};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
@@ -191,7 +191,7 @@ fn check_update(errors: &mut ErrorList, object: &Object, old: &Object) {
         && matches!(&new_beta, beta if beta.is_empty() || *beta == old_beta);
     if !upgrade && new_beta != old_beta {
         let path = Path::new("metadata").child("annotations").child(BETA_CLASS);
-        errors.push(FieldError::invalid(&path, new_beta, IMMUTABLE));
+        errors.invalid(&path, new_beta, IMMUTABLE);
     }
     let class_from_nothing = new_class.is_some()
         && old_class.is_none()
@@ -232,7 +232,7 @@ fn check_update(errors: &mut ErrorList, object: &Object, old: &Object) {
         let detail = format!(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{diff}"
         );
-        errors.push(FieldError::forbidden(&Path::new("spec"), detail));
+        errors.forbidden(&Path::new("spec"), detail);
     }
     check_size(errors, object, old);
     immutable(
@@ -254,10 +254,7 @@ fn check_size(errors: &mut ErrorList, object: &Object, old: &Object) {
             .child("resources")
             .child("requests")
             .child("storage");
-        errors.push(FieldError::forbidden(
-            &path,
-            "field can not be less than status.capacity",
-        ));
+        errors.forbidden(&path, "field can not be less than status.capacity");
     }
 }
 
@@ -285,19 +282,16 @@ fn check_attributes_class(errors: &mut ErrorList, object: &Object, old: &Object)
     let detail = format!(
         "update to {what} is forbidden when status.currentVolumeAttributesClassName is not nil"
     );
-    errors.push(FieldError::forbidden(
+    errors.forbidden(
         &Path::new("spec").child("volumeAttributesClassName"),
         detail,
-    ));
+    );
 }
 
 fn check_status(object: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     if object.array_at("/spec/accessModes").is_empty() {
-        errors.push(FieldError::required(
-            &Path::new("Spec").child("accessModes"),
-            "",
-        ));
+        errors.required(&Path::new("Spec").child("accessModes"), "");
     }
     let Some(status) = object.map("status") else {
         return errors;
@@ -306,11 +300,11 @@ fn check_status(object: &Object) -> ErrorList {
     for (name, amount) in status.entries("capacity") {
         let number = quantity(amount).value();
         if number < 0 {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("capacity").key(name),
                 number,
                 "must be a valid resource quantity",
-            ));
+            );
         }
     }
     for (name, value) in status.entries("allocatedResourceStatuses") {
@@ -322,7 +316,7 @@ fn check_status(object: &Object) -> ErrorList {
         {
             let mut supported = RESIZE_STATUSES;
             supported.sort_unstable();
-            errors.push(FieldError::not_supported(&path, name.as_str(), &supported));
+            errors.not_supported(&path, name.as_str(), &supported);
         }
     }
     for (name, amount) in status.entries("allocatedResources") {
@@ -349,7 +343,7 @@ fn check_resource_key(errors: &mut ErrorList, path: &Path, name: &str) {
             .next()
             .is_some_and(|domain| domain == "kubernetes.io" || domain.ends_with(".kubernetes.io"));
     if name != "storage" && !custom {
-        errors.push(FieldError::not_supported(path, name, &["storage"]));
+        errors.not_supported(path, name, &["storage"]);
     }
 }
 

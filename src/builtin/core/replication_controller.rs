@@ -7,7 +7,7 @@ use crate::builtin::pod_spec::template::{template_warnings, validate_template};
 use crate::builtin::pod_spec::validation_options::PodValidationOptions;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
 use crate::builtin::workload::{pod_name_warning, status_counts};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value};
+use crate::meta::{ErrorList, Map, Object, Path, Value};
 use crate::registry::validation::{Fields, not_negative};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -119,7 +119,7 @@ fn check_spec(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList
     );
     let selector = spec.map("selector").filter(|selector| !selector.is_empty());
     if selector.is_none() {
-        errors.push(FieldError::required(&path.child("selector"), ""));
+        errors.required(&path.child("selector"), "");
     }
     not_negative(
         &mut errors,
@@ -128,7 +128,7 @@ fn check_spec(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList
     );
     let path = path.child("template");
     let Some(template) = spec.map("template") else {
-        errors.push(FieldError::required(&path, ""));
+        errors.required(&path, "");
         return errors;
     };
     let labels = template
@@ -143,11 +143,11 @@ fn check_spec(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList
         let shown = labels
             .filter(|labels| !labels.is_empty())
             .map_or(Value::Null, |labels| Value::Object(labels.clone()));
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("metadata").child("labels"),
             shown,
             "`selector` does not match template `labels`",
-        ));
+        );
     }
     let options = PodValidationOptions::of_templates(
         ctx,
@@ -158,18 +158,14 @@ fn check_spec(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList
     let pod = template.map("spec").unwrap_or(&empty);
     if pod.str("restartPolicy") != "Always" {
         let path = path.child("spec").child("restartPolicy");
-        errors.push(FieldError::not_supported(
-            &path,
-            pod.str("restartPolicy"),
-            &["Always"],
-        ));
+        errors.not_supported(&path, pod.str("restartPolicy"), &["Always"]);
     }
     if pod.field("activeDeadlineSeconds").is_some() {
         let path = path.child("spec").child("activeDeadlineSeconds");
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             &path,
             "activeDeadlineSeconds in ReplicationController is not Supported",
-        ));
+        );
     }
     errors
 }

@@ -7,7 +7,7 @@ use crate::builtin::compute_resources::{check_quantity, check_quota_name, is_sta
 use crate::builtin::defaulting::part;
 use crate::builtin::quantities::{quantity, round_amounts};
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
-use crate::meta::{ErrorList, FieldError, Key, Map, Object, Path, Value, json};
+use crate::meta::{ErrorList, Key, Map, Object, Path, Value, json};
 use crate::registry::validation::{Fields, IMMUTABLE};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -78,11 +78,7 @@ impl Strategy for ResourceQuotaStrategy {
         };
         if scopes(object) != scopes(old) {
             let shown = object.at("/spec/scopes").cloned().unwrap_or_default();
-            errors.push(FieldError::invalid(
-                &Path::new("spec").child("scopes"),
-                shown,
-                IMMUTABLE,
-            ));
+            errors.invalid(&Path::new("spec").child("scopes"), shown, IMMUTABLE);
         }
         errors
     }
@@ -131,7 +127,7 @@ fn check_spec(errors: &mut ErrorList, object: &Object) {
     check_amounts(errors, &path.child("hard"), spec, "hard");
     let scopes = spec.list("scopes");
     let scopes_path = path.child("scopes");
-    let mut blame = |detail: &str| errors.push(FieldError::invalid(&scopes_path, scopes, detail));
+    let mut blame = |detail: &str| errors.invalid(&scopes_path, scopes, detail);
     for scope in scopes.iter().filter_map(Value::as_str) {
         if !SCOPES.contains(&scope) {
             blame("unsupported scope");
@@ -195,46 +191,38 @@ fn check_selector(errors: &mut ErrorList, path: &Path, spec: &Map, selector: &Ma
         let (scope, operator) = (requirement.str("scopeName"), requirement.str("operator"));
         let values = requirement.list("values");
         if !SCOPES.contains(&scope) {
-            errors.push(FieldError::invalid(
-                &path.child("scopeName"),
-                scope,
-                "unsupported scope",
-            ));
+            errors.invalid(&path.child("scopeName"), scope, "unsupported scope");
         }
         for _ in unfit(spec, scope) {
             let shown: Value = requirements
                 .iter()
                 .map(|one| json!({"ScopeName": one.str("scopeName"), "Operator": one.str("operator"), "Values": one.field("values")}))
                 .collect();
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 path,
                 json!({"MatchExpressions": shown}),
                 "unsupported scope applied to resource",
-            ));
+            );
         }
         let exists_only = SCOPES[..4].contains(&scope) || scope == "CrossNamespacePodAffinity";
         if exists_only && operator != "Exists" {
-            errors.push(FieldError::invalid(
-                &path.child("operator"),
-                operator,
-                EXISTS_ONLY,
-            ));
+            errors.invalid(&path.child("operator"), operator, EXISTS_ONLY);
         }
         match operator {
             "In" | "NotIn" if values.is_empty() => {
                 let detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
-                errors.push(FieldError::required(&path.child("values"), detail));
+                errors.required(&path.child("values"), detail);
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 let detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
-                errors.push(FieldError::invalid(&path.child("values"), values, detail));
+                errors.invalid(&path.child("values"), values, detail);
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => errors.push(FieldError::invalid(
+            other => errors.invalid(
                 &path.child("operator"),
                 other,
                 "not a valid selector operator",
-            )),
+            ),
         }
     }
     let scopes = spec.list("scopes");
@@ -244,13 +232,13 @@ fn check_selector(errors: &mut ErrorList, path: &Path, spec: &Map, selector: &Ma
         } else {
             scopes.into()
         };
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &Path::new("spec")
                 .child("scopeSelector")
                 .child("matchExpressions"),
             shown,
             "conflicting scopes",
-        ));
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::config_map::{DATA_MAX, decoded_len, stays_immutable};
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, map_len, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Object, Path, Value, go, names};
+use crate::meta::{ErrorList, Object, Path, Value, go, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -54,7 +54,7 @@ impl Strategy for SecretStrategy {
             size += value.as_str().map_or(0, decoded_len);
         }
         if size > DATA_MAX {
-            errors.push(FieldError::too_long(&path, DATA_MAX));
+            errors.too_long(&path, DATA_MAX);
         }
         required_keys(&mut errors, &path, object);
         errors
@@ -69,11 +69,7 @@ impl Strategy for SecretStrategy {
     ) -> ErrorList {
         let mut errors = ErrorList::new();
         if object.str("type") != old.str("type") {
-            errors.push(FieldError::invalid(
-                &Path::new("type"),
-                object.str("type"),
-                IMMUTABLE,
-            ));
+            errors.invalid(&Path::new("type"), object.str("type"), IMMUTABLE);
         }
         errors.extend(stays_immutable(object, old, &["data"]));
         errors.extend(self.validate(ctx, object));
@@ -98,13 +94,13 @@ fn required_keys(errors: &mut ErrorList, path: &Path, object: &Object) {
     let account = object
         .annotations()
         .map_or("", |annotations| annotations.str(SERVICE_ACCOUNT_NAME));
-    let mut require = |key: &str| errors.push(FieldError::required(&path.key(key), ""));
+    let mut require = |key: &str| errors.required(&path.key(key), "");
     match object.str("type") {
         "kubernetes.io/service-account-token" if account.is_empty() => {
             let path = Path::new("metadata")
                 .child("annotations")
                 .key(SERVICE_ACCOUNT_NAME);
-            errors.push(FieldError::required(&path, ""));
+            errors.required(&path, "");
         }
         "kubernetes.io/dockercfg" => docker_config(errors, path, object, ".dockercfg"),
         "kubernetes.io/dockerconfigjson" => {
@@ -131,12 +127,12 @@ fn required_keys(errors: &mut ErrorList, path: &Path, object: &Object) {
 /// A Docker configuration must be there and be a JSON object.
 fn docker_config(errors: &mut ErrorList, path: &Path, object: &Object, key: &str) {
     let Some(data) = object.map("data").filter(|data| data.contains_key(key)) else {
-        errors.push(FieldError::required(&path.key(key), ""));
+        errors.required(&path.key(key), "");
         return;
     };
     let bytes = STANDARD.decode(data.str(key)).unwrap_or_default();
     if let Some(problem) = json_problem(&bytes) {
-        errors.push(FieldError::invalid(&path.key(key), REDACTED, problem));
+        errors.invalid(&path.key(key), REDACTED, problem);
     }
 }
 

@@ -176,7 +176,7 @@ fn check(object: &Object, old: Option<&Object>) -> ErrorList {
 
 fn check_ports(errors: &mut ErrorList, path: &Path, ports: &[Value]) {
     if ports.len() > PORTS_MAX {
-        errors.push(FieldError::too_many(path, ports.len(), PORTS_MAX));
+        errors.too_many(path, ports.len(), PORTS_MAX);
         return;
     }
     let mut seen = BTreeSet::new();
@@ -192,10 +192,10 @@ fn check_ports(errors: &mut ErrorList, path: &Path, ports: &[Value]) {
             );
         }
         if !seen.insert(name) {
-            errors.push(FieldError::duplicate(&path.child("name"), name));
+            errors.duplicate(&path.child("name"), name);
         }
         match port.opt_str("protocol") {
-            None => errors.push(FieldError::required(&path.child("protocol"), "")),
+            None => errors.required(&path.child("protocol"), ""),
             Some(protocol) => one_of(
                 errors,
                 &path.child("protocol"),
@@ -216,7 +216,7 @@ fn check_ports(errors: &mut ErrorList, path: &Path, ports: &[Value]) {
 
 fn check_endpoints(errors: &mut ErrorList, path: &Path, endpoints: &[Value], kind: &str) {
     if endpoints.len() > ENDPOINTS_MAX {
-        errors.push(FieldError::too_many(path, endpoints.len(), ENDPOINTS_MAX));
+        errors.too_many(path, endpoints.len(), ENDPOINTS_MAX);
         return;
     }
     for (index, endpoint) in endpoints.iter().enumerate() {
@@ -228,16 +228,9 @@ fn check_endpoint(errors: &mut ErrorList, path: &Path, endpoint: &Value, kind: &
     let addresses = endpoint.list("addresses");
     let addresses_path = path.child("addresses");
     if addresses.is_empty() {
-        errors.push(FieldError::required(
-            &addresses_path,
-            "must contain at least 1 address",
-        ));
+        errors.required(&addresses_path, "must contain at least 1 address");
     } else if addresses.len() > ADDRESSES_MAX {
-        errors.push(FieldError::too_many(
-            &addresses_path,
-            addresses.len(),
-            ADDRESSES_MAX,
-        ));
+        errors.too_many(&addresses_path, addresses.len(), ADDRESSES_MAX);
     }
     for (index, address) in addresses.iter().enumerate() {
         check_address(
@@ -259,11 +252,7 @@ fn check_endpoint(errors: &mut ErrorList, path: &Path, endpoint: &Value, kind: &
     let topology = endpoint.map("deprecatedTopology");
     let count = topology.map_or(0, crate::meta::Map::len);
     if count > TOPOLOGY_MAX {
-        errors.push(FieldError::too_many(
-            &path.child("deprecatedTopology"),
-            count,
-            TOPOLOGY_MAX,
-        ));
+        errors.too_many(&path.child("deprecatedTopology"), count, TOPOLOGY_MAX);
     }
     validate_labels(errors, &path.child("deprecatedTopology"), topology);
     if let Some(host) = endpoint.opt_str("hostname") {
@@ -299,7 +288,7 @@ fn check_address(errors: &mut ErrorList, path: &Path, index: usize, address: &st
         } else {
             "must be an IPv6 address"
         };
-        errors.push(FieldError::invalid(path, address, detail));
+        errors.invalid(path, address, detail);
     }
     errors.extend(endpoint_problem(ip).map(|detail| FieldError::invalid(&at, address, detail)));
 }
@@ -331,28 +320,24 @@ fn endpoint_problem(ip: IpAddr) -> Option<String> {
 /// A domain of at least two labels (apimachinery `IsFullyQualifiedDomainName`).
 fn check_domain(errors: &mut ErrorList, path: &Path, name: &str) {
     if name.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
         return;
     }
     let name = name.strip_suffix('.').unwrap_or(name);
     let problems = names::dns1123_subdomain(name);
     if !problems.is_empty() {
-        errors.push(FieldError::invalid(path, name, problems.join(",")));
+        errors.invalid(path, name, problems.join(","));
     } else if !name.contains('.') {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             name,
             "should be a domain with at least two segments separated by dots",
-        ));
+        );
     } else if let Some(label) = name
         .split('.')
         .find(|label| !names::dns1123_label(label).is_empty())
     {
-        errors.push(FieldError::invalid(
-            path,
-            label,
-            names::dns1123_label(label).join(","),
-        ));
+        errors.invalid(path, label, names::dns1123_label(label).join(","));
     }
 }
 
@@ -367,14 +352,14 @@ fn check_hints(errors: &mut ErrorList, path: &Path, hints: &Value) {
     for (key, problems) in checks {
         let (path, list) = (path.child(key), hints.list(key));
         if list.len() > HINTS_MAX {
-            errors.push(FieldError::too_many(&path, list.len(), HINTS_MAX));
+            errors.too_many(&path, list.len(), HINTS_MAX);
             return;
         }
         let mut seen = BTreeSet::new();
         for (index, hint) in list.iter().enumerate() {
             let (path, name) = (path.index(index).child("name"), hint.str("name"));
             if !seen.insert(name) {
-                errors.push(FieldError::duplicate(&path, name));
+                errors.duplicate(&path, name);
             }
             invalid_each(errors, &path, name, problems(name));
         }

@@ -76,13 +76,8 @@ fn check_spec(errors: &mut ErrorList, object: &Object) {
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
     let precedence = spec.int("matchingPrecedence").unwrap_or(0);
-    let mut refuse = |detail: String| {
-        errors.push(FieldError::invalid(
-            &path.child("matchingPrecedence"),
-            precedence,
-            detail,
-        ))
-    };
+    let mut refuse =
+        |detail: String| errors.invalid(&path.child("matchingPrecedence"), precedence, detail);
     if precedence <= 0 {
         refuse("must be a positive value".to_owned());
     }
@@ -97,21 +92,14 @@ fn check_spec(errors: &mut ErrorList, object: &Object) {
         .filter(|method| !METHODS.contains(&method.str("type")))
     {
         let path = path.child("distinguisherMethod").child("type");
-        errors.push(FieldError::not_supported(
-            &path,
-            json!({"Type": method.str("type")}),
-            METHODS,
-        ));
+        errors.not_supported(&path, json!({"Type": method.str("type")}), METHODS);
     }
     let level = spec
         .map("priorityLevelConfiguration")
         .map_or("", |level| level.str("name"));
     let level_path = path.child("priorityLevelConfiguration").child("name");
     if level.is_empty() {
-        errors.push(FieldError::required(
-            &level_path,
-            "must reference a priority level",
-        ));
+        errors.required(&level_path, "must reference a priority level");
     } else {
         invalid_each(errors, &level_path, level, names::dns1123_subdomain(level));
     }
@@ -123,20 +111,20 @@ fn check_spec(errors: &mut ErrorList, object: &Object) {
 fn check_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
     let subjects = rule.list("subjects");
     if subjects.is_empty() {
-        errors.push(FieldError::required(
+        errors.required(
             &path.child("subjects"),
             "subjects must contain at least one value",
-        ));
+        );
     }
     for (index, subject) in subjects.iter().enumerate() {
         check_subject(errors, &path.child("subjects").index(index), subject);
     }
     let (resources, others) = (rule.list("resourceRules"), rule.list("nonResourceRules"));
     if resources.is_empty() && others.is_empty() {
-        errors.push(FieldError::required(
+        errors.required(
             path,
             "at least one of resourceRules and nonResourceRules has to be non-empty",
-        ));
+        );
     }
     for (index, rule) in resources.iter().enumerate() {
         check_resource_rule(errors, &path.child("resourceRules").index(index), rule);
@@ -158,10 +146,10 @@ fn check_subject(errors: &mut ErrorList, path: &Path, subject: &Value) {
     };
     let own_path = path.child(own);
     match subject.map(own) {
-        None => errors.push(FieldError::required(
+        None => errors.required(
             &own_path,
             format!("{own} is required when subject kind is '{kind}'"),
-        )),
+        ),
         Some(member) => check_member(errors, &own_path, member, kind == "ServiceAccount"),
     }
     for (kind, other) in SUBJECTS
@@ -169,14 +157,14 @@ fn check_subject(errors: &mut ErrorList, path: &Path, subject: &Value) {
         .filter(|(_, other)| other != own && subject.map(other).is_some())
     {
         let detail = format!("{other} is forbidden when subject kind is not '{kind}'");
-        errors.push(FieldError::forbidden(&path.child(other), detail));
+        errors.forbidden(&path.child(other), detail);
     }
 }
 
 fn check_member(errors: &mut ErrorList, path: &Path, member: &Map, account: bool) {
     let name = member.str("name");
     if name.is_empty() {
-        errors.push(FieldError::required(&path.child("name"), ""));
+        errors.required(&path.child("name"), "");
     } else if account && name != "*" {
         invalid_each(
             errors,
@@ -190,10 +178,10 @@ fn check_member(errors: &mut ErrorList, path: &Path, member: &Map, account: bool
     }
     let namespace = member.str("namespace");
     if namespace.is_empty() {
-        errors.push(FieldError::required(
+        errors.required(
             &path.child("namespace"),
             "must specify namespace for service account",
-        ));
+        );
     } else {
         invalid_each(
             errors,
@@ -208,28 +196,25 @@ fn check_verbs(errors: &mut ErrorList, path: &Path, rule: &Value) {
     let verbs = rule.list("verbs");
     let path = path.child("verbs");
     if verbs.is_empty() {
-        errors.push(FieldError::required(
-            &path,
-            "verbs must contain at least one value",
-        ));
+        errors.required(&path, "verbs must contain at least one value");
     } else if has_wildcard(verbs) {
         alone(errors, &path, verbs, "verbs");
     } else if !verbs
         .iter()
         .all(|verb| VERBS.contains(&verb.as_str().unwrap_or("")))
     {
-        errors.push(FieldError::not_supported(&path, verbs, VERBS));
+        errors.not_supported(&path, verbs, VERBS);
     }
 }
 
 /// A wildcard stands alone.
 fn alone(errors: &mut ErrorList, path: &Path, list: &[Value], what: &str) {
     if list.len() > 1 && has_wildcard(list) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             list,
             format!("if '*' is present, must not specify other {what}"),
-        ));
+        );
     }
 }
 
@@ -241,10 +226,10 @@ fn check_resource_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
     ] {
         let list = rule.list(key);
         if list.is_empty() {
-            errors.push(FieldError::required(
+            errors.required(
                 &path.child(key),
                 format!("resource rules must supply at least one {one}"),
-            ));
+            );
         }
         alone(errors, &path.child(key), list, others);
     }
@@ -253,7 +238,7 @@ fn check_resource_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
     if namespaces.is_empty() && !rule.flag("clusterScope") {
         let detail =
             "resource rules that are not cluster scoped must supply at least one namespace";
-        errors.push(FieldError::required(&path, detail));
+        errors.required(&path, detail);
     } else if has_wildcard(namespaces) {
         alone(errors, &path, namespaces, "namespaces");
     } else {
@@ -272,10 +257,7 @@ fn check_path_rule(errors: &mut ErrorList, path: &Path, rule: &Value) {
     let urls = rule.list("nonResourceURLs");
     let path = path.child("nonResourceURLs");
     if urls.is_empty() {
-        errors.push(FieldError::required(
-            &path,
-            "nonResourceURLs must contain at least one value",
-        ));
+        errors.required(&path, "nonResourceURLs must contain at least one value");
     } else if has_wildcard(urls) {
         alone(errors, &path, urls, "non-resource URLs");
     } else {

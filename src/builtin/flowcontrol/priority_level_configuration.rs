@@ -4,7 +4,7 @@ use super::status_conditions::{EXEMPT, FLOW_CONTROL, check_conditions};
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, text};
 use crate::builtin::defaulting::{fill, fill_number, part};
 use crate::builtin::resource_traits::ResourceEntry;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path};
+use crate::meta::{ErrorList, Map, Object, Path};
 use crate::registry::validation::{Fields, one_of};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -75,20 +75,20 @@ fn check_spec(errors: &mut ErrorList, object: &Object) {
     let path = Path::new("spec");
     let kind = spec.str("type");
     if (object.name() == EXEMPT) != (kind == "Exempt") {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("type"),
             kind,
             "must be 'Exempt' if and only if `name` is 'exempt'",
-        ));
+        );
     }
     let (exempt, limited) = (spec.map("exempt"), spec.map("limited"));
     match kind {
         "Exempt" => {
             if limited.is_some() {
-                errors.push(FieldError::forbidden(
+                errors.forbidden(
                     &path.child("limited"),
                     "must be nil if the type is not Limited",
-                ));
+                );
             }
             if let Some(exempt) = exempt {
                 check_shares(errors, &path.child("exempt"), exempt);
@@ -97,16 +97,13 @@ fn check_spec(errors: &mut ErrorList, object: &Object) {
         }
         "Limited" => {
             if exempt.is_some() {
-                errors.push(FieldError::forbidden(
-                    &path.child("exempt"),
-                    "must be nil if the type is Limited",
-                ));
+                errors.forbidden(&path.child("exempt"), "must be nil if the type is Limited");
             }
             match limited {
-                None => errors.push(FieldError::required(
+                None => errors.required(
                     &path.child("limited"),
                     "must not be empty when type is Limited",
-                )),
+                ),
                 Some(limited) => check_limited(errors, &path.child("limited"), limited),
             }
         }
@@ -117,7 +114,7 @@ fn check_spec(errors: &mut ErrorList, object: &Object) {
 fn check_shares(errors: &mut ErrorList, path: &Path, level: &Map) {
     let key = "nominalConcurrencyShares";
     if let Some(shares) = level.int(key).filter(|shares| *shares < 0) {
-        errors.push(FieldError::invalid(&path.child(key), shares, NOT_NEGATIVE));
+        errors.invalid(&path.child(key), shares, NOT_NEGATIVE);
     }
 }
 
@@ -126,11 +123,7 @@ fn check_percent(errors: &mut ErrorList, path: &Path, level: &Map) {
         .int("lendablePercent")
         .filter(|percent| !(0..=100).contains(percent))
     {
-        errors.push(FieldError::invalid(
-            &path.child("lendablePercent"),
-            percent,
-            PERCENT,
-        ));
+        errors.invalid(&path.child("lendablePercent"), percent, PERCENT);
     }
 }
 
@@ -142,17 +135,17 @@ fn check_limited(errors: &mut ErrorList, path: &Path, limited: &Map) {
     let queuing_path = response_path.child("queuing");
     match (response.str("type"), response.map("queuing")) {
         ("Reject", Some(_)) => {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &queuing_path,
                 "must be nil if limited.limitResponse.type is not Limited",
-            ));
+            );
         }
         ("Reject", None) => {}
         ("Queue", None) => {
-            errors.push(FieldError::required(
+            errors.required(
                 &queuing_path,
                 "must not be empty if limited.limitResponse.type is Limited",
-            ));
+            );
         }
         ("Queue", Some(queuing)) => check_queuing(errors, &queuing_path, queuing),
         (other, _) => one_of(
@@ -167,20 +160,19 @@ fn check_limited(errors: &mut ErrorList, path: &Path, limited: &Map) {
         .int("borrowingLimitPercent")
         .filter(|percent| *percent < 0)
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("borrowingLimitPercent"),
             percent,
             format!("if specified, {NOT_NEGATIVE}"),
-        ));
+        );
     }
 }
 
 fn check_queuing(errors: &mut ErrorList, path: &Path, queuing: &Map) {
     let number = |key: &str| queuing.int(key).unwrap_or(0);
     let (queues, hand) = (number("queues"), number("handSize"));
-    let mut refuse = |key: &str, value: i64, detail: String| {
-        errors.push(FieldError::invalid(&path.child(key), value, detail))
-    };
+    let mut refuse =
+        |key: &str, value: i64, detail: String| errors.invalid(&path.child(key), value, detail);
     if number("queueLengthLimit") <= 0 {
         refuse(
             "queueLengthLimit",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::builtin::resource_traits::{METADATA_FIELDS, ResourceTraits, WORKLOAD};
-use crate::meta::{ErrorList, FieldError, Object, Path, Value};
+use crate::meta::{ErrorList, Object, Path, Value};
 use crate::registry::validation::Fields;
 
 /// The traits of both kinds: a write of the status leaves metadata and spec as they were.
@@ -26,10 +26,10 @@ pub fn check_conditions(errors: &mut ErrorList, object: &Object) {
             .child("type");
         let kind = condition.str("type");
         if !seen.insert(kind) {
-            errors.push(FieldError::duplicate(&path, kind));
+            errors.duplicate(&path, kind);
         }
         if kind.is_empty() {
-            errors.push(FieldError::required(&path, ""));
+            errors.required(&path, "");
         }
     }
 }

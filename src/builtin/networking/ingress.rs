@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, ingress_points, text};
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names, str_at};
+use crate::meta::{ErrorList, Map, Object, Path, Value, names, str_at};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, one_of, required_segment};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -46,11 +46,11 @@ impl Strategy for IngressStrategy {
             && annotation != class
         {
             let path = Path::new("annotations").child(CLASS_ANNOTATION);
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 annotation,
                 "must match `ingressClassName` when both are specified",
-            ));
+            );
         }
         errors
     }
@@ -119,11 +119,11 @@ fn check_spec(object: &Object, leniency: ValidationOptions) -> ErrorList {
     let backend = spec.field("defaultBackend");
     if rules.is_empty() && backend.is_none() {
         let shown = spec.field("rules").cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path,
             shown,
             "either `defaultBackend` or `rules` must be specified",
-        ));
+        );
     }
     if let Some(backend) = backend {
         check_backend(&mut errors, &path.child("defaultBackend"), backend);
@@ -180,7 +180,7 @@ fn check_rule(errors: &mut ErrorList, path: &Path, rule: &Value, leniency: Valid
     if !host.is_empty() {
         let path = path.child("host");
         if names::parse_ip_sloppy(host).is_some() {
-            errors.push(FieldError::invalid(&path, host, NOT_AN_ADDRESS));
+            errors.invalid(&path, host, NOT_AN_ADDRESS);
         }
         check_host(errors, &path, host);
     }
@@ -194,7 +194,7 @@ fn check_rule_value(errors: &mut ErrorList, path: &Path, rule: &Value) {
     let path = path.child("http").child("paths");
     let paths = http.list("paths");
     if paths.is_empty() {
-        errors.push(FieldError::required(&path, ""));
+        errors.required(&path, "");
     }
     for (index, one) in paths.iter().enumerate() {
         check_path(errors, &path.index(index), one);
@@ -203,15 +203,12 @@ fn check_rule_value(errors: &mut ErrorList, path: &Path, rule: &Value) {
 
 fn check_path(errors: &mut ErrorList, path: &Path, entry: &Value) {
     let Some(kind) = entry.opt_str("pathType") else {
-        errors.push(FieldError::required(
-            &path.child("pathType"),
-            "pathType must be specified",
-        ));
+        errors.required(&path.child("pathType"), "pathType must be specified");
         return;
     };
     let (text, text_path) = (entry.str("path"), path.child("path"));
     let absolute = text.starts_with('/');
-    let mut refuse = |detail: String| errors.push(FieldError::invalid(&text_path, text, detail));
+    let mut refuse = |detail: String| errors.invalid(&text_path, text, detail);
     match kind {
         "Exact" | "Prefix" => {
             if !absolute {
@@ -239,18 +236,12 @@ fn check_path(errors: &mut ErrorList, path: &Path, entry: &Value) {
 
 fn check_backend(errors: &mut ErrorList, path: &Path, backend: &Value) {
     match (backend.field("resource"), backend.field("service")) {
-        (Some(_), Some(_)) => errors.push(FieldError::invalid(
-            path,
-            "",
-            "cannot set both resource and service backends",
-        )),
+        (Some(_), Some(_)) => {
+            errors.invalid(path, "", "cannot set both resource and service backends")
+        }
         (Some(resource), None) => check_resource(errors, &path.child("resource"), resource),
         (None, Some(service)) => check_service(errors, path, service),
-        (None, None) => errors.push(FieldError::invalid(
-            path,
-            "",
-            "resource or service backend is required",
-        )),
+        (None, None) => errors.invalid(path, "", "resource or service backend is required"),
     }
 }
 
@@ -271,7 +262,7 @@ pub fn check_resource(errors: &mut ErrorList, path: &Path, reference: &Value) {
 fn check_service(errors: &mut ErrorList, path: &Path, service: &Value) {
     let (name, service_path) = (service.str("name"), path.child("service"));
     if name.is_empty() {
-        errors.push(FieldError::required(&service_path.child("name"), ""));
+        errors.required(&service_path.child("name"), "");
     } else {
         invalid_each(
             errors,
@@ -284,10 +275,7 @@ fn check_service(errors: &mut ErrorList, path: &Path, service: &Value) {
     let port = service.field("port").unwrap_or(&none);
     let port_path = service_path.child("port");
     match (port.str("name"), port.int("number").unwrap_or(0)) {
-        ("", 0) => errors.push(FieldError::required(
-            path,
-            "port name or number is required",
-        )),
+        ("", 0) => errors.required(path, "port name or number is required"),
         ("", number) => invalid_number(
             errors,
             &port_path.child("number"),
@@ -300,11 +288,7 @@ fn check_service(errors: &mut ErrorList, path: &Path, service: &Value) {
             name,
             names::port_name(name),
         ),
-        _ => errors.push(FieldError::invalid(
-            path,
-            "",
-            "cannot set both port name & port number",
-        )),
+        _ => errors.invalid(path, "", "cannot set both port name & port number"),
     }
 }
 
@@ -330,7 +314,7 @@ fn check_status(object: &Object, old: &Object) -> ErrorList {
             let path = path.child("hostname");
             invalid_each(&mut errors, &path, host, names::dns1123_subdomain(host));
             if names::parse_ip_sloppy(host).is_some() {
-                errors.push(FieldError::invalid(&path, host, NOT_AN_ADDRESS));
+                errors.invalid(&path, host, NOT_AN_ADDRESS);
             }
         }
     }

@@ -4,7 +4,7 @@ use super::ingress::check_resource;
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, text, with_default};
 use crate::builtin::defaulting::{fill, part};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names, str_at};
+use crate::meta::{ErrorList, Map, Object, Path, Value, names, str_at};
 use crate::registry::validation::{
     Fields, domain_prefixed_path, immutable_text, invalid_each, one_of,
 };
@@ -44,10 +44,7 @@ impl Strategy for IngressClassStrategy {
         let path = Path::new("spec");
         let controller = spec.str("controller");
         if controller.len() > CONTROLLER_MAX {
-            errors.push(FieldError::too_long(
-                &path.child("controller"),
-                CONTROLLER_MAX,
-            ));
+            errors.too_long(&path.child("controller"), CONTROLLER_MAX);
         }
         domain_prefixed_path(&mut errors, &path.child("controller"), controller);
         if let Some(parameters) = spec.field("parameters") {
@@ -81,12 +78,9 @@ fn check_parameters(errors: &mut ErrorList, path: &Path, parameters: &Value) {
     let namespace = parameters.opt_str("namespace");
     let namespace_path = path.child("namespace");
     match parameters.opt_str("scope") {
-        None => errors.push(FieldError::required(&path.child("scope"), "")),
+        None => errors.required(&path.child("scope"), ""),
         Some("Namespace") => match namespace {
-            None => errors.push(FieldError::required(
-                &namespace_path,
-                "`parameters.scope` is set to 'Namespace'",
-            )),
+            None => errors.required(&namespace_path, "`parameters.scope` is set to 'Namespace'"),
             Some(namespace) => invalid_each(
                 errors,
                 &namespace_path,
@@ -95,10 +89,7 @@ fn check_parameters(errors: &mut ErrorList, path: &Path, parameters: &Value) {
             ),
         },
         Some("Cluster") if namespace.is_some() => {
-            errors.push(FieldError::forbidden(
-                &namespace_path,
-                "`parameters.scope` is set to 'Cluster'",
-            ));
+            errors.forbidden(&namespace_path, "`parameters.scope` is set to 'Cluster'");
         }
         Some(other) => one_of(
             errors,

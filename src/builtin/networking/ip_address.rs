@@ -35,7 +35,7 @@ impl Strategy for IpAddressStrategy {
             .at("/spec/parentRef")
             .filter(|parent| !parent.is_null())
         else {
-            errors.push(FieldError::required(&path, ""));
+            errors.required(&path, "");
             return errors;
         };
         let group = parent.str("group");

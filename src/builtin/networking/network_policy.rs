@@ -8,7 +8,7 @@ use crate::builtin::ip_strings::cidr_warnings;
 use crate::builtin::pod_spec::containers::PROTOCOLS;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::names::{network_address, parse_cidr_sloppy};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, invalid_number, validate_label_selector,
 };
@@ -160,11 +160,7 @@ fn check_spec(object: &Object, leniency: &ValidationOptions) -> ErrorList {
     let types = spec.list("policyTypes");
     let path = path.child("policyTypes");
     if types.len() > TYPES.len() {
-        errors.push(FieldError::invalid(
-            &path,
-            types,
-            "may not specify more than two policyTypes",
-        ));
+        errors.invalid(&path, types, "may not specify more than two policyTypes");
         return errors;
     }
     for (index, kind) in types
@@ -172,11 +168,7 @@ fn check_spec(object: &Object, leniency: &ValidationOptions) -> ErrorList {
         .enumerate()
         .filter(|(_, kind)| !TYPES.contains(&kind.as_str().unwrap_or("")))
     {
-        errors.push(FieldError::not_supported(
-            &path.index(index),
-            kind.clone(),
-            TYPES,
-        ));
+        errors.not_supported(&path.index(index), kind.clone(), TYPES);
     }
     errors
 }
@@ -186,22 +178,18 @@ fn check_port(errors: &mut ErrorList, path: &Path, port: &Value) {
         .opt_str("protocol")
         .filter(|protocol| !PROTOCOLS.contains(protocol))
     {
-        errors.push(FieldError::not_supported(
-            &path.child("protocol"),
-            protocol,
-            &["TCP", "UDP", "SCTP"],
-        ));
+        errors.not_supported(&path.child("protocol"), protocol, &["TCP", "UDP", "SCTP"]);
     }
     let end = port.int("endPort");
     let end_path = path.child("endPort");
     match (port.field("port"), end) {
         (Some(Value::String(name)), end) => {
             if let Some(end) = end {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &end_path,
                     end,
                     "may not be specified when `port` is non-numeric",
-                ));
+                );
             }
             invalid_each(errors, &path.child("port"), name, names::port_name(name));
         }
@@ -215,20 +203,16 @@ fn check_port(errors: &mut ErrorList, path: &Path, port: &Value) {
             );
             if let Some(end) = end {
                 if end < number {
-                    errors.push(FieldError::invalid(
-                        &end_path,
-                        number,
-                        "must be greater than or equal to `port`",
-                    ));
+                    errors.invalid(&end_path, number, "must be greater than or equal to `port`");
                 }
                 invalid_number(errors, &end_path, end, names::port_number(end));
             }
         }
-        (None, Some(end)) => errors.push(FieldError::invalid(
+        (None, Some(end)) => errors.invalid(
             &end_path,
             end,
             "may not be specified when `port` is not specified",
-        )),
+        ),
         (None, None) => {}
     }
 }
@@ -246,19 +230,16 @@ fn check_peer(errors: &mut ErrorList, path: &Path, peer: &Value, leniency: &Vali
         check_block(errors, &path.child("ipBlock"), block, leniency);
     }
     if selectors == 0 && block.is_none() {
-        errors.push(FieldError::required(path, "must specify a peer"));
+        errors.required(path, "must specify a peer");
     } else if selectors > 0 && block.is_some() {
-        errors.push(FieldError::forbidden(
-            path,
-            "may not specify both ipBlock and another peer",
-        ));
+        errors.forbidden(path, "may not specify both ipBlock and another peer");
     }
 }
 
 fn check_block(errors: &mut ErrorList, path: &Path, block: &Map, leniency: &ValidationOptions) {
     let cidr = block.str("cidr");
     if cidr.is_empty() {
-        errors.push(FieldError::required(&path.child("cidr"), ""));
+        errors.required(&path.child("cidr"), "");
         return;
     }
     let mut check = |path: &Path, cidr: &str| {
@@ -284,11 +265,7 @@ fn check_block(errors: &mut ErrorList, path: &Path, block: &Map, leniency: &Vali
         let inside = inner.is_ipv4() == address.is_ipv4()
             && network_address(inner, length) == network_address(address, length);
         if !inside || length >= inner_length {
-            errors.push(FieldError::invalid(
-                &path,
-                except,
-                "must be a strict subset of `cidr`",
-            ));
+            errors.invalid(&path, except, "must be a strict subset of `cidr`");
         }
     }
 }

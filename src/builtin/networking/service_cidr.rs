@@ -2,7 +2,7 @@
 
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, join, text};
 use crate::builtin::resource_traits::{ResourceEntry, STATUS_ALONE};
-use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Object, Path, Value, json, names};
 use crate::registry::validation::{IMMUTABLE, invalid_each};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -44,7 +44,7 @@ impl Strategy for ServiceCidrStrategy {
                 .take(count)
                 .filter(|(_, (new, old))| new != old)
             {
-                errors.push(FieldError::invalid(&path.index(index), *new, IMMUTABLE));
+                errors.invalid(&path.index(index), *new, IMMUTABLE);
             }
         };
         if old.len() == new.len() {
@@ -53,7 +53,7 @@ impl Strategy for ServiceCidrStrategy {
             unchanged(1);
             check_cidrs(&mut errors, &new);
         } else {
-            errors.push(FieldError::invalid(&path, json!(new), IMMUTABLE));
+            errors.invalid(&path, json!(new), IMMUTABLE);
         }
         errors
     }
@@ -70,15 +70,15 @@ fn cidrs(object: &Object) -> Vec<&str> {
 fn check_cidrs(errors: &mut ErrorList, cidrs: &[&str]) {
     let path = Path::new("spec").child("cidrs");
     if cidrs.is_empty() {
-        errors.push(FieldError::required(&path, "at least one CIDR required"));
+        errors.required(&path, "at least one CIDR required");
         return;
     }
     if cidrs.len() > 2 {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path,
             json!({"CIDRs": cidrs}),
             "may only hold up to 2 values",
-        ));
+        );
         return;
     }
     for (index, cidr) in cidrs.iter().enumerate() {
@@ -91,7 +91,7 @@ fn check_cidrs(errors: &mut ErrorList, cidrs: &[&str]) {
         .collect();
     if matches!(families.as_slice(), [one, other] if one == other) {
         let detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
-        errors.push(FieldError::invalid(&path, json!(cidrs), detail));
+        errors.invalid(&path, json!(cidrs), detail);
     }
 }
 

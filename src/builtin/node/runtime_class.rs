@@ -7,7 +7,7 @@ use crate::builtin::compute_resources::{check_container_name, check_quantity};
 use crate::builtin::pod_spec::scheduling::check_tolerations;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::builtin::{internal_types, node_labels};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, names};
+use crate::meta::{ErrorList, Map, Object, Path, names};
 use crate::registry::validation::{Fields, immutable_text, invalid_each, validate_labels};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -35,7 +35,7 @@ impl Strategy for RuntimeClassStrategy {
         let mut errors = ErrorList::new();
         let handler = object.str("handler");
         if handler.is_empty() {
-            errors.push(FieldError::required(&Path::new("handler"), ""));
+            errors.required(&Path::new("handler"), "");
         } else {
             invalid_each(
                 &mut errors,
@@ -97,7 +97,7 @@ fn check_scheduling(errors: &mut ErrorList, path: &Path, scheduling: &Map) {
                 .as_object()
                 .map(|toleration| internal_types::json("Toleration", toleration))
                 .unwrap_or_default();
-            errors.push(FieldError::duplicate(&path.index(index), shown));
+            errors.duplicate(&path.index(index), shown);
         }
     }
 }

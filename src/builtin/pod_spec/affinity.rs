@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::validation_options::PodValidationOptions;
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
+use crate::meta::{ErrorList, Map, Path, Value, names};
 use crate::registry::validation::{Fields, SelectorOptions, invalid_each, validate_label_selector};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -59,11 +59,7 @@ pub fn check_affinity(
 fn check_weight(errors: &mut ErrorList, path: &Path, preferred: &Value) {
     let weight = preferred.int("weight").unwrap_or(0);
     if !(1..=100).contains(&weight) {
-        errors.push(FieldError::invalid(
-            &path.child("weight"),
-            weight,
-            "must be in the range 1-100",
-        ));
+        errors.invalid(&path.child("weight"), weight, "must be in the range 1-100");
     }
 }
 
@@ -72,10 +68,7 @@ pub fn check_node_selector(errors: &mut ErrorList, path: &Path, selector: &Map, 
     let terms = selector.list("nodeSelectorTerms");
     let path = path.child("nodeSelectorTerms");
     if terms.is_empty() {
-        errors.push(FieldError::required(
-            &path,
-            "must have at least one node selector term",
-        ));
+        errors.required(&path, "must have at least one node selector term");
     }
     for (index, term) in terms.iter().enumerate() {
         if let Some(term) = term.as_object() {
@@ -103,29 +96,29 @@ fn check_node_requirement(errors: &mut ErrorList, path: &Path, requirement: &Val
     let values_path = || path.child("values");
     match requirement.str("operator") {
         "In" | "NotIn" if values.is_empty() => {
-            errors.push(FieldError::required(
+            errors.required(
                 &values_path(),
                 "must be specified when `operator` is 'In' or 'NotIn'",
-            ));
+            );
         }
         "Exists" | "DoesNotExist" if !values.is_empty() => {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &values_path(),
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-            ));
+            );
         }
         "Gt" | "Lt" if values.len() != 1 => {
-            errors.push(FieldError::required(
+            errors.required(
                 &values_path(),
                 "must be specified single value when `operator` is 'Lt' or 'Gt'",
-            ));
+            );
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-        other => errors.push(FieldError::invalid(
+        other => errors.invalid(
             &path.child("operator"),
             other,
             "not a valid selector operator",
-        )),
+        ),
     }
     let key = requirement.str("key");
     invalid_each(errors, &path.child("key"), key, names::qualified_name(key));
@@ -149,22 +142,18 @@ fn check_node_field(errors: &mut ErrorList, path: &Path, requirement: &Value) {
         "In" | "NotIn" if values.len() != 1 => {
             let detail =
                 "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
-            errors.push(FieldError::required(&path.child("values"), detail));
+            errors.required(&path.child("values"), detail);
         }
         "In" | "NotIn" => {}
-        other => errors.push(FieldError::invalid(
+        other => errors.invalid(
             &path.child("operator"),
             other,
             "not a valid selector operator",
-        )),
+        ),
     }
     let key = requirement.str("key");
     if key != "metadata.name" {
-        errors.push(FieldError::invalid(
-            &path.child("key"),
-            key,
-            "not a valid field selector key",
-        ));
+        errors.invalid(&path.child("key"), key, "not a valid field selector key");
         return;
     }
     for (index, name) in values.iter().filter_map(Value::as_str).enumerate() {
@@ -215,10 +204,7 @@ fn check_pod_term(
     );
     let topology = term.str("topologyKey");
     if topology.is_empty() {
-        errors.push(FieldError::required(
-            &path.child("topologyKey"),
-            "can not be empty",
-        ));
+        errors.required(&path.child("topologyKey"), "can not be empty");
     }
     invalid_each(
         errors,
@@ -246,10 +232,7 @@ pub fn check_label_keys(
         }
         let path = path.child(key);
         if selector.is_none() {
-            errors.push(FieldError::forbidden(
-                &path,
-                "must not be specified when labelSelector is not set",
-            ));
+            errors.forbidden(&path, "must not be specified when labelSelector is not set");
             continue;
         }
         for (index, key) in keys.iter().filter_map(Value::as_str).enumerate() {
@@ -269,11 +252,11 @@ pub fn check_label_keys(
         for requirement in selector.list("matchExpressions") {
             let key = requirement.str("key");
             if let (Some(index), true) = (last.get(key).copied(), seen.contains(key)) {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &path.index(index),
                     key,
                     "exists in both matchLabelKeys and labelSelector",
-                ));
+                );
             }
             seen.insert(key);
         }
@@ -285,10 +268,10 @@ pub fn check_label_keys(
         .filter(|(_, key)| excluded.contains(&key.as_str()))
     {
         let path = path.child("matchLabelKeys").index(index);
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path,
             key.clone(),
             "exists in both matchLabelKeys and mismatchLabelKeys",
-        ));
+        );
     }
 }

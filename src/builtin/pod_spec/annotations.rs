@@ -5,7 +5,7 @@ use super::scheduling::check_tolerations;
 use super::scope::each_container;
 use super::security::check_app_armor;
 use super::validation_options::{DELETION_COST, is_deletion_cost};
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, json};
+use crate::meta::{ErrorList, Map, Path, Value, json};
 use crate::registry::validation::Fields;
 
 /// Marks the pod that mirrors a static one.
@@ -32,28 +32,24 @@ pub fn check_annotations(
     if let Some(value) = annotations.opt_str(MIRROR)
         && spec.str("nodeName").is_empty()
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.key(MIRROR),
             value,
             "must set spec.nodeName if mirror pod annotation is set",
-        ));
+        );
     }
     let tolerations = annotations.str(TOLERATIONS);
     if !tolerations.is_empty() {
         match serde_json::from_str::<Vec<Value>>(tolerations) {
             Ok(list) => check_tolerations(errors, &path.child(TOLERATIONS), &list),
-            Err(error) => errors.push(FieldError::invalid(path, TOLERATIONS, error.to_string())),
+            Err(error) => errors.invalid(path, TOLERATIONS, error.to_string()),
         }
     }
     if let Some(cost) = annotations.opt_str(DELETION_COST)
         && !lenient_cost
         && !is_deletion_cost(cost)
     {
-        errors.push(FieldError::invalid(
-            &path.key(DELETION_COST),
-            cost,
-            "must be a 32bit integer",
-        ));
+        errors.invalid(&path.key(DELETION_COST), cost, "must be a 32bit integer");
     }
     for (key, value) in annotations {
         if key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
@@ -65,21 +61,17 @@ pub fn check_annotations(
             continue;
         };
         if !each_container(spec, path).any(|(_, one)| one.str("name") == container) {
-            errors.push(FieldError::invalid(
-                &path.key(key),
-                container,
-                "container not found",
-            ));
+            errors.invalid(&path.key(key), container, "container not found");
         }
         let profile = value.as_str().unwrap_or("");
         if !matches!(profile, "" | "runtime/default" | "unconfined")
             && !profile.starts_with("localhost/")
         {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.key(key),
                 profile,
                 format!("invalid AppArmor profile name: {profile:?}"),
-            ));
+            );
         }
     }
 }
@@ -88,11 +80,7 @@ fn check_seccomp_name(errors: &mut ErrorList, path: &Path, profile: &str) {
     match profile.strip_prefix("localhost/") {
         Some(file) => check_descending(errors, path, file),
         None if matches!(profile, "runtime/default" | "docker/default" | "unconfined") => {}
-        None => errors.push(FieldError::invalid(
-            path,
-            profile,
-            "must be a valid seccomp profile",
-        )),
+        None => errors.invalid(path, profile, "must be a valid seccomp profile"),
     }
 }
 
@@ -171,18 +159,15 @@ fn check_match(errors: &mut ErrorList, path: &Path, what: &str, annotation: &str
         _ => true,
     };
     if !same_type {
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             &path.child("type"),
             format!("{what} type in annotation and field must match"),
-        ));
+        );
     } else if profile.str("type") == "Localhost"
         && annotation.strip_prefix("localhost/") != profile.opt_str("localhostProfile")
     {
         let detail = format!("{what} profile in annotation and field must match");
-        errors.push(FieldError::forbidden(
-            &path.child("localhostProfile"),
-            detail,
-        ));
+        errors.forbidden(&path.child("localhostProfile"), detail);
     }
 }
 
@@ -252,16 +237,16 @@ pub fn check_annotations_kept(
             continue;
         }
         if key.starts_with(APP_ARMOR) {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.key(key),
                 "may not remove or update AppArmor annotations",
-            ));
+            );
         }
         if key == MIRROR {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.key(key),
                 "may not remove or update mirror pod annotation",
-            ));
+            );
         }
     }
     for (key, _) in new
@@ -270,16 +255,10 @@ pub fn check_annotations_kept(
         .filter(|(key, _)| value(old, key).is_none())
     {
         if key.starts_with(APP_ARMOR) {
-            errors.push(FieldError::forbidden(
-                &path.key(key),
-                "may not add AppArmor annotations",
-            ));
+            errors.forbidden(&path.key(key), "may not add AppArmor annotations");
         }
         if key == MIRROR {
-            errors.push(FieldError::forbidden(
-                &path.key(key),
-                "may not add mirror pod annotation",
-            ));
+            errors.forbidden(&path.key(key), "may not add mirror pod annotation");
         }
     }
 }

@@ -8,7 +8,7 @@ use super::probes::check_handlers;
 use super::scope::PodScope;
 use super::security::check_container_security;
 use crate::builtin::compute_resources::{Requirements, check_container_name};
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
+use crate::meta::{ErrorList, Map, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, invalid_number};
 
 pub const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
@@ -35,7 +35,7 @@ const NOT_EPHEMERAL: [&str; 9] = [
 pub fn check_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     let containers = pod.spec.list("containers");
     if containers.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
         return;
     }
     let mut seen = HashSet::new();
@@ -43,10 +43,7 @@ pub fn check_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
         let path = path.index(index);
         check_common(errors, &path, container, pod);
         if !seen.insert(container.str("name")) {
-            errors.push(FieldError::duplicate(
-                &path.child("name"),
-                container.str("name"),
-            ));
+            errors.duplicate(&path.child("name"), container.str("name"));
         }
         check_handlers(errors, &path, container, pod);
         check_restart(errors, &path, container);
@@ -69,11 +66,11 @@ pub fn check_init_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope
             check_restart(errors, &item, container);
         } else if !container.list("restartPolicyRules").is_empty() {
             let path = item.child("restartPolicy");
-            errors.push(FieldError::required(&path, RULES_NEED_POLICY));
+            errors.required(&path, RULES_NEED_POLICY);
         }
         let name = container.str("name");
         if seen.contains(name) {
-            errors.push(FieldError::duplicate(&item.child("name"), name));
+            errors.duplicate(&item.child("name"), name);
         } else if !name.is_empty() {
             seen.insert(name);
         }
@@ -95,7 +92,7 @@ pub fn check_init_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope
         ] {
             if container.field(key).is_some() {
                 let detail = "may not be set for init containers without restartPolicy=Always";
-                errors.push(FieldError::forbidden(&item.child(key), detail));
+                errors.forbidden(&item.child(key), detail);
             }
         }
         for (index, policy) in container.list("resizePolicy").iter().enumerate() {
@@ -105,7 +102,7 @@ pub fn check_init_containers(errors: &mut ErrorList, path: &Path, pod: &PodScope
                     .index(index)
                     .child("restartPolicy");
                 let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
-                errors.push(FieldError::invalid(&path, "RestartContainer", detail));
+                errors.invalid(&path, "RestartContainer", detail);
             }
         }
     }
@@ -127,14 +124,11 @@ pub fn check_ephemeral_containers(errors: &mut ErrorList, path: &Path, pod: &Pod
         check_image_spaces(errors, &path, container);
         let name = container.str("name");
         if !seen.insert(name) {
-            errors.push(FieldError::duplicate(&path.child("name"), name));
+            errors.duplicate(&path.child("name"), name);
         }
         let target = container.str("targetContainerName");
         if !target.is_empty() && !others.contains(target) {
-            errors.push(FieldError::not_found(
-                &path.child("targetContainerName"),
-                target,
-            ));
+            errors.not_found(&path.child("targetContainerName"), target);
         }
         let set = |key: &&&str| match container.field(key) {
             None => false,
@@ -143,19 +137,13 @@ pub fn check_ephemeral_containers(errors: &mut ErrorList, path: &Path, pod: &Pod
             Some(_) => true,
         };
         for key in NOT_EPHEMERAL.iter().filter(set) {
-            errors.push(FieldError::forbidden(
-                &path.child(key),
-                "cannot be set for an Ephemeral Container",
-            ));
+            errors.forbidden(&path.child(key), "cannot be set for an Ephemeral Container");
         }
         for (index, mount) in container.list("volumeMounts").iter().enumerate() {
             for key in ["subPath", "subPathExpr"] {
                 if !mount.str(key).is_empty() {
                     let path = path.child("volumeMounts").index(index).child(key);
-                    errors.push(FieldError::forbidden(
-                        &path,
-                        "cannot be set for an Ephemeral Container",
-                    ));
+                    errors.forbidden(&path, "cannot be set for an Ephemeral Container");
                 }
             }
         }
@@ -173,11 +161,11 @@ fn objects(list: &[Value]) -> impl Iterator<Item = (usize, &Map)> {
 pub fn check_image_spaces(errors: &mut ErrorList, path: &Path, container: &Map) {
     let image = container.str("image");
     if image.trim() != image {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("image"),
             image,
             "must not have leading or trailing whitespace",
-        ));
+        );
     }
 }
 
@@ -186,26 +174,19 @@ fn check_common(errors: &mut ErrorList, path: &Path, container: &Map, pod: &PodS
     let name = container.str("name");
     let problems = names::dns1123_label(name);
     if name.is_empty() {
-        errors.push(FieldError::required(&path.child("name"), ""));
+        errors.required(&path.child("name"), "");
     } else if !problems.is_empty() {
         invalid_each(errors, &path.child("name"), name, problems);
     }
     if container.str("image").is_empty() {
-        errors.push(FieldError::required(&path.child("image"), ""));
+        errors.required(&path.child("image"), "");
     }
     match container.str("terminationMessagePolicy") {
         "File" | "FallbackToLogsOnError" => {}
-        "" => errors.push(FieldError::required(
-            &path.child("terminationMessagePolicy"),
-            "",
-        )),
+        "" => errors.required(&path.child("terminationMessagePolicy"), ""),
         other => {
             let path = path.child("terminationMessagePolicy");
-            errors.push(FieldError::not_supported(
-                &path,
-                other,
-                &["File", "FallbackToLogsOnError"],
-            ));
+            errors.not_supported(&path, other, &["File", "FallbackToLogsOnError"]);
         }
     }
     check_ports(errors, path, container.list("ports"));
@@ -238,9 +219,9 @@ fn check_common(errors: &mut ErrorList, path: &Path, container: &Map, pod: &PodS
 
 pub fn check_pull_policy(errors: &mut ErrorList, path: &Path, policy: &str) {
     if policy.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
     } else if !PULL_POLICIES.contains(&policy) {
-        errors.push(FieldError::not_supported(path, policy, &PULL_POLICIES));
+        errors.not_supported(path, policy, &PULL_POLICIES);
     }
 }
 
@@ -254,12 +235,12 @@ fn check_ports(errors: &mut ErrorList, path: &Path, ports: &[Value]) {
             if !problems.is_empty() {
                 invalid_each(errors, &item().child("name"), name, problems);
             } else if !seen.insert(name) {
-                errors.push(FieldError::duplicate(&item().child("name"), name));
+                errors.duplicate(&item().child("name"), name);
             }
         }
         let number = port.int("containerPort").unwrap_or(0);
         if number == 0 {
-            errors.push(FieldError::required(&item().child("containerPort"), ""));
+            errors.required(&item().child("containerPort"), "");
         } else {
             let problems = names::port_number(number);
             invalid_number(errors, &item().child("containerPort"), number, problems);
@@ -273,13 +254,9 @@ fn check_ports(errors: &mut ErrorList, path: &Path, ports: &[Value]) {
             );
         }
         match port.str("protocol") {
-            "" => errors.push(FieldError::required(&item().child("protocol"), "")),
+            "" => errors.required(&item().child("protocol"), ""),
             protocol if !PROTOCOLS.contains(&protocol) => {
-                errors.push(FieldError::not_supported(
-                    &item().child("protocol"),
-                    protocol,
-                    &PROTOCOLS,
-                ));
+                errors.not_supported(&item().child("protocol"), protocol, &PROTOCOLS);
             }
             _ => {}
         }
@@ -296,10 +273,10 @@ fn check_host_ports(errors: &mut ErrorList, path: &Path, containers: &[Value]) {
             };
             let key = format!("{}/{}/{number}", port.str("protocol"), port.str("hostIP"));
             if taken.contains(&key) {
-                errors.push(FieldError::duplicate(
+                errors.duplicate(
                     &path.index(at).child("ports").index(index).child("hostPort"),
                     key,
-                ));
+                );
             } else {
                 taken.insert(key);
             }
@@ -313,32 +290,24 @@ fn check_resize_policy(errors: &mut ErrorList, path: &Path, policies: &[Value], 
     for (index, policy) in policies.iter().enumerate() {
         let (resource, restart) = (policy.str("resourceName"), policy.str("restartPolicy"));
         if !seen.insert(resource) {
-            errors.push(FieldError::duplicate(&path().index(index), resource));
+            errors.duplicate(&path().index(index), resource);
         }
         match resource {
             "cpu" | "memory" => {}
-            "" => errors.push(FieldError::required(&path(), "")),
-            other => errors.push(FieldError::not_supported(
-                &path(),
-                other,
-                &["cpu", "memory"],
-            )),
+            "" => errors.required(&path(), ""),
+            other => errors.not_supported(&path(), other, &["cpu", "memory"]),
         }
         match restart {
             "NotRequired" | "RestartContainer" => {}
-            "" => errors.push(FieldError::required(&path(), "")),
-            other => errors.push(FieldError::not_supported(
-                &path(),
-                other,
-                &["NotRequired", "RestartContainer"],
-            )),
+            "" => errors.required(&path(), ""),
+            other => errors.not_supported(&path(), other, &["NotRequired", "RestartContainer"]),
         }
         if pod.spec.str("restartPolicy") == "Never" && restart != "NotRequired" {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path(),
                 restart,
                 "must be 'NotRequired' when pod `restartPolicy` is 'Never'",
-            ));
+            );
         }
     }
 }
@@ -351,54 +320,35 @@ fn check_restart(errors: &mut ErrorList, path: &Path, container: &Map) {
     match container.opt_str("restartPolicy") {
         None if rules.is_empty() => return,
         None => {
-            errors.push(FieldError::required(
-                &path.child("restartPolicy"),
-                RULES_NEED_POLICY,
-            ));
+            errors.required(&path.child("restartPolicy"), RULES_NEED_POLICY);
         }
         Some(policy) if !RESTART_POLICIES.contains(&policy) => {
-            errors.push(FieldError::not_supported(
-                &path.child("restartPolicy"),
-                policy,
-                &RESTART_POLICIES,
-            ));
+            errors.not_supported(&path.child("restartPolicy"), policy, &RESTART_POLICIES);
         }
         Some(_) => {}
     }
     let path = path.child("restartPolicyRules");
     if rules.len() > RULES_MAX {
-        errors.push(FieldError::too_many(&path, rules.len(), RULES_MAX));
+        errors.too_many(&path, rules.len(), RULES_MAX);
     }
     for (index, rule) in rules.iter().enumerate() {
         let path = path.index(index);
         let action = rule.str("action");
         if !RESTART_ACTIONS.contains(&action) {
-            errors.push(FieldError::not_supported(
-                &path.child("action"),
-                action,
-                &RESTART_ACTIONS,
-            ));
+            errors.not_supported(&path.child("action"), action, &RESTART_ACTIONS);
         }
         let path = path.child("exitCodes");
         let Some(codes) = rule.map("exitCodes") else {
-            errors.push(FieldError::required(&path, "must be specified"));
+            errors.required(&path, "must be specified");
             continue;
         };
         let operator = codes.str("operator");
         if !matches!(operator, "In" | "NotIn") {
-            errors.push(FieldError::not_supported(
-                &path.child("operator"),
-                operator,
-                &["In", "NotIn"],
-            ));
+            errors.not_supported(&path.child("operator"), operator, &["In", "NotIn"]);
         }
         let count = codes.list("values").len();
         if count > EXIT_CODES_MAX {
-            errors.push(FieldError::too_many(
-                &path.child("values"),
-                count,
-                EXIT_CODES_MAX,
-            ));
+            errors.too_many(&path.child("values"), count, EXIT_CODES_MAX);
         }
     }
 }

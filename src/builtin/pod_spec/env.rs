@@ -1,7 +1,7 @@
 //! Environment variables of containers, and where their values come from.
 
 use crate::builtin::quantities::quantity;
-use crate::meta::{ErrorList, FieldError, Map, Path, names};
+use crate::meta::{ErrorList, Map, Path, names};
 use crate::registry::validation::{Fields, invalid_each};
 
 /// The fields of a pod that a variable may show.
@@ -64,7 +64,7 @@ pub fn check_env(errors: &mut ErrorList, path: &Path, container: &Map) {
         let name = variable.str("name");
         let problems = names::relaxed_env_var_name(name);
         if name.is_empty() {
-            errors.push(FieldError::required(&path.index(index).child("name"), ""));
+            errors.required(&path.index(index).child("name"), "");
         } else if !problems.is_empty() {
             invalid_each(errors, &path.index(index).child("name"), name, problems);
         }
@@ -108,7 +108,7 @@ fn check_source(errors: &mut ErrorList, path: &Path, source: &Map, has_value: bo
     } else {
         return;
     };
-    errors.push(FieldError::invalid(path, "", problem));
+    errors.invalid(path, "", problem);
 }
 
 fn check_key_ref(errors: &mut ErrorList, path: &Path, selector: &Map) {
@@ -120,7 +120,7 @@ fn check_key_ref(errors: &mut ErrorList, path: &Path, selector: &Map) {
         names::dns1123_subdomain(name),
     );
     if key.is_empty() {
-        errors.push(FieldError::required(&path.child("key"), ""));
+        errors.required(&path.child("key"), "");
     } else {
         invalid_each(errors, &path.child("key"), key, names::config_map_key(key));
     }
@@ -129,7 +129,7 @@ fn check_key_ref(errors: &mut ErrorList, path: &Path, selector: &Map) {
 fn check_file_ref(errors: &mut ErrorList, path: &Path, file: &Map) {
     let (key, volume, file_path) = (file.str("key"), file.str("volumeName"), file.str("path"));
     if key.is_empty() {
-        errors.push(FieldError::required(&path.child("key"), ""));
+        errors.required(&path.child("key"), "");
     } else {
         invalid_each(
             errors,
@@ -139,7 +139,7 @@ fn check_file_ref(errors: &mut ErrorList, path: &Path, file: &Map) {
         );
     }
     if volume.is_empty() {
-        errors.push(FieldError::required(&path.child("volumeName"), ""));
+        errors.required(&path.child("volumeName"), "");
     } else {
         invalid_each(
             errors,
@@ -149,7 +149,7 @@ fn check_file_ref(errors: &mut ErrorList, path: &Path, file: &Map) {
         );
     }
     if file_path.is_empty() {
-        errors.push(FieldError::required(&path.child("path"), ""));
+        errors.required(&path.child("path"), "");
     } else {
         crate::builtin::pod_spec::paths::check_no_backsteps(errors, &path.child("path"), file_path);
     }
@@ -166,17 +166,17 @@ pub fn check_field_ref(errors: &mut ErrorList, path: &Path, field: &Map, allowed
     let (version, label) = (field.str("apiVersion"), field.str("fieldPath"));
     for (key, value) in [("apiVersion", version), ("fieldPath", label)] {
         if value.is_empty() {
-            errors.push(FieldError::required(&path.child(key), ""));
+            errors.required(&path.child(key), "");
             return;
         }
     }
     let label_path = path.child("fieldPath");
     let mut unknown = |why: String| {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &label_path,
             label,
             format!("error converting fieldPath: {why}"),
-        ))
+        )
     };
     if version != "v1" {
         unknown(format!("unsupported pod version: {version}"));
@@ -205,7 +205,7 @@ pub fn check_field_ref(errors: &mut ErrorList, path: &Path, field: &Map, allowed
         label
     };
     if !allowed.contains(&label) {
-        errors.push(FieldError::not_supported(&label_path, label, allowed));
+        errors.not_supported(&label_path, label, allowed);
     }
 }
 
@@ -215,15 +215,11 @@ pub fn check_resource_ref(errors: &mut ErrorList, path: &Path, field: &Map, in_f
     let huge =
         resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
     if in_file && field.str("containerName").is_empty() {
-        errors.push(FieldError::required(&path.child("containerName"), ""));
+        errors.required(&path.child("containerName"), "");
     } else if resource.is_empty() {
-        errors.push(FieldError::required(&path.child("resource"), ""));
+        errors.required(&path.child("resource"), "");
     } else if !RESOURCES.contains(&resource) && !huge {
-        errors.push(FieldError::not_supported(
-            &path.child("resource"),
-            resource,
-            &RESOURCES,
-        ));
+        errors.not_supported(&path.child("resource"), resource, &RESOURCES);
     }
     let Some(divisor) = field.field("divisor") else {
         return;
@@ -251,11 +247,7 @@ pub fn check_resource_ref(errors: &mut ErrorList, path: &Path, field: &Map, in_f
         ),
         _ => return,
     };
-    errors.push(FieldError::invalid(
-        &path.child("divisor"),
-        resource,
-        detail,
-    ));
+    errors.invalid(&path.child("divisor"), resource, detail);
 }
 
 /// Checks the sources of whole sets of variables.
@@ -284,7 +276,7 @@ pub fn check_env_from(errors: &mut ErrorList, path: &Path, container: &Map) {
             given += 1;
             let (path, name) = (item.child(key).child("name"), reference.str("name"));
             if name.is_empty() {
-                errors.push(FieldError::required(&path, ""));
+                errors.required(&path, "");
             } else {
                 let problems = crate::registry::validation::name_problems(
                     crate::registry::NameRule::DnsSubdomain,
@@ -295,17 +287,17 @@ pub fn check_env_from(errors: &mut ErrorList, path: &Path, container: &Map) {
             }
         }
         match given {
-            0 => errors.push(FieldError::invalid(
+            0 => errors.invalid(
                 &path,
                 "",
                 "must specify one of: `configMapRef` or `secretRef`",
-            )),
+            ),
             1 => {}
-            _ => errors.push(FieldError::invalid(
+            _ => errors.invalid(
                 &path,
                 "",
                 "may not have more than one field specified at a time",
-            )),
+            ),
         }
     }
 }

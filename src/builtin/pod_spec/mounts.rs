@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::paths::{check_descending, has_backsteps};
 use super::scope::PodScope;
-use crate::meta::{ErrorList, FieldError, Map, Path, Value};
+use crate::meta::{ErrorList, Map, Path, Value};
 use crate::registry::validation::Fields;
 
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
@@ -24,26 +24,18 @@ pub fn check_mounts(errors: &mut ErrorList, path: &Path, container: &Map, pod: &
         let target = mount.str("mountPath");
         let item = || list.index(index);
         if !taken.insert(target) {
-            errors.push(FieldError::invalid(
-                &item().child("mountPath"),
-                target,
-                "must be unique",
-            ));
+            errors.invalid(&item().child("mountPath"), target, "must be unique");
         }
         if device_names.contains(mount.str("name")) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &item().child("name"),
                 mount.str("name"),
                 "must not already exist in volumeDevices",
-            ));
+            );
         }
         if device_paths.contains(target) {
             let detail = "must not already exist as a path in volumeDevices";
-            errors.push(FieldError::invalid(
-                &item().child("mountPath"),
-                target,
-                detail,
-            ));
+            errors.invalid(&item().child("mountPath"), target, detail);
         }
         check_mount_options(errors, &list, index, mount, container);
     }
@@ -65,19 +57,13 @@ fn check_mount(
 ) {
     let name = mount.str("name");
     if name.is_empty() {
-        errors.push(FieldError::required(&list.index(index).child("name"), ""));
+        errors.required(&list.index(index).child("name"), "");
     }
     if !pod.volumes.contains_key(name) {
-        errors.push(FieldError::not_found(
-            &list.index(index).child("name"),
-            name,
-        ));
+        errors.not_found(&list.index(index).child("name"), name);
     }
     if mount.str("mountPath").is_empty() {
-        errors.push(FieldError::required(
-            &list.index(index).child("mountPath"),
-            "",
-        ));
+        errors.required(&list.index(index).child("mountPath"), "");
     }
 }
 
@@ -95,11 +81,11 @@ fn check_mount_options(
     if !expression.is_empty() {
         if !sub_path.is_empty() {
             let path = list.index(index).child("subPathExpr");
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 expression,
                 "subPathExpr and subPath are mutually exclusive",
-            ));
+            );
         }
         check_descending(errors, &list.child("subPathExpr"), expression);
     }
@@ -107,16 +93,16 @@ fn check_mount_options(
     if let Some(mode) = propagation {
         let path = list.child("mountPropagation");
         if !PROPAGATIONS.contains(&mode) {
-            errors.push(FieldError::not_supported(&path, mode, &PROPAGATIONS));
+            errors.not_supported(&path, mode, &PROPAGATIONS);
         }
         let privileged = container
             .map("securityContext")
             .is_some_and(|context| context.flag("privileged"));
         if mode == "Bidirectional" && !privileged {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path,
                 "Bidirectional mount propagation is available only to privileged containers",
-            ));
+            );
         }
     }
     match mount.opt_str("recursiveReadOnly") {
@@ -124,21 +110,14 @@ fn check_mount_options(
         Some("Enabled" | "IfPossible") => {
             let path = list.child("recursiveReadOnly");
             if !mount.flag("readOnly") {
-                errors.push(FieldError::forbidden(
-                    &path,
-                    "may only be specified when readOnly is true",
-                ));
+                errors.forbidden(&path, "may only be specified when readOnly is true");
             }
             if propagation.is_some_and(|mode| mode != "None") {
                 let detail = "may only be specified when mountPropagation is None or not specified";
-                errors.push(FieldError::forbidden(&path, detail));
+                errors.forbidden(&path, detail);
             }
         }
-        Some(other) => errors.push(FieldError::not_supported(
-            &list.child("recursiveReadOnly"),
-            other,
-            &RECURSIVE,
-        )),
+        Some(other) => errors.not_supported(&list.child("recursiveReadOnly"), other, &RECURSIVE),
     }
 }
 
@@ -159,10 +138,10 @@ fn check_devices(
             list.index(index).child("devicePath"),
         );
         if name.is_empty() {
-            errors.push(FieldError::required(&name_path, ""));
+            errors.required(&name_path, "");
         }
         if names.contains(name) {
-            errors.push(FieldError::invalid(&name_path, name, "must be unique"));
+            errors.invalid(&name_path, name, "must be unique");
         }
         match pod.volumes.get(name) {
             Some(volume)
@@ -170,39 +149,31 @@ fn check_devices(
                     && volume.map("ephemeral").is_none() =>
             {
                 let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-                errors.push(FieldError::invalid(&name_path, name, detail));
+                errors.invalid(&name_path, name, detail);
             }
             Some(_) => {}
-            None => errors.push(FieldError::not_found(&name_path, name)),
+            None => errors.not_found(&name_path, name),
         }
         if target.is_empty() {
-            errors.push(FieldError::required(&target_path, ""));
+            errors.required(&target_path, "");
         }
         if paths.contains(target) {
-            errors.push(FieldError::invalid(&target_path, target, "must be unique"));
+            errors.invalid(&target_path, target, "must be unique");
         }
         if has_backsteps(target) {
-            errors.push(FieldError::invalid(
-                &target_path,
-                target,
-                "can not contain backsteps ('..')",
-            ));
+            errors.invalid(&target_path, target, "can not contain backsteps ('..')");
         } else {
             paths.insert(target);
         }
         if mount_names.contains(name) {
-            errors.push(FieldError::invalid(
-                &name_path,
-                name,
-                "must not already exist in volumeMounts",
-            ));
+            errors.invalid(&name_path, name, "must not already exist in volumeMounts");
         }
         if mount_paths.contains(target) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &target_path,
                 target,
                 "must not already exist as a path in volumeMounts",
-            ));
+            );
         }
         if !name.is_empty() {
             names.insert(name);

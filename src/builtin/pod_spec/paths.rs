@@ -1,11 +1,11 @@
 //! Paths in the file systems of containers.
 
-use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{ErrorList, Path};
 
 /// Refuses `..` as a step of a path.
 pub fn check_no_backsteps(errors: &mut ErrorList, path: &Path, target: &str) {
     if has_backsteps(target) {
-        errors.push(FieldError::invalid(path, target, "must not contain '..'"));
+        errors.invalid(path, target, "must not contain '..'");
     }
 }
 
@@ -16,7 +16,7 @@ pub fn has_backsteps(target: &str) -> bool {
 /// A path that leads down from where it is used.
 pub fn check_descending(errors: &mut ErrorList, path: &Path, target: &str) {
     if target.starts_with('/') {
-        errors.push(FieldError::invalid(path, target, "must be a relative path"));
+        errors.invalid(path, target, "must be a relative path");
     }
     check_no_backsteps(errors, path, target);
 }
@@ -25,10 +25,6 @@ pub fn check_descending(errors: &mut ErrorList, path: &Path, target: &str) {
 pub fn check_not_reserved(errors: &mut ErrorList, path: &Path, target: &str) {
     check_descending(errors, path, target);
     if target.starts_with("..") && !target.starts_with("../") {
-        errors.push(FieldError::invalid(
-            path,
-            target,
-            "must not start with '..'",
-        ));
+        errors.invalid(path, target, "must not start with '..'");
     }
 }

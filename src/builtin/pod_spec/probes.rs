@@ -1,7 +1,7 @@
 //! Probes and lifecycle handlers of containers.
 
 use super::scope::PodScope;
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
+use crate::meta::{ErrorList, Map, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, not_negative};
 
 /// The signals that may stop a container, in the order that errors list them.
@@ -107,10 +107,10 @@ fn check_lifecycle(errors: &mut ErrorList, path: &Path, lifecycle: &Map, pod: &P
         let path = path.child("stopSignal");
         let supported: &[&str] = match pod.os {
             None => {
-                errors.push(FieldError::forbidden(
+                errors.forbidden(
                     &path,
                     "may not be set for containers with empty `spec.os.name`",
-                ));
+                );
                 return;
             }
             Some("windows") => &["SIGKILL", "SIGTERM"],
@@ -118,7 +118,7 @@ fn check_lifecycle(errors: &mut ErrorList, path: &Path, lifecycle: &Map, pod: &P
             Some(_) => return,
         };
         if !supported.contains(&signal) {
-            errors.push(FieldError::not_supported(&path, signal, supported));
+            errors.not_supported(&path, signal, supported);
         }
     }
 }
@@ -144,27 +144,23 @@ fn check_probe(errors: &mut ErrorList, path: &Path, probe: &Map, readiness: bool
     }
     let grace = probe.int("terminationGracePeriodSeconds");
     if let Some(seconds) = grace.filter(|seconds| *seconds <= 0) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("terminationGracePeriodSeconds"),
             seconds,
             "must be greater than 0",
-        ));
+        );
     }
     let successes = probe.int("successThreshold").unwrap_or(0);
     if readiness {
         if let Some(seconds) = grace {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("terminationGracePeriodSeconds"),
                 seconds,
                 "must not be set for readinessProbes",
-            ));
+            );
         }
     } else if successes != 1 {
-        errors.push(FieldError::invalid(
-            &path.child("successThreshold"),
-            successes,
-            "must be 1",
-        ));
+        errors.invalid(&path.child("successThreshold"), successes, "must be 1");
     }
 }
 
@@ -182,16 +178,13 @@ fn check_handler(
         };
         let path = path.child(kind);
         if found {
-            errors.push(FieldError::forbidden(
-                &path,
-                "may not specify more than 1 handler type",
-            ));
+            errors.forbidden(&path, "may not specify more than 1 handler type");
             continue;
         }
         found = true;
         match kind {
             "exec" if action.list("command").is_empty() => {
-                errors.push(FieldError::required(&path.child("command"), ""))
+                errors.required(&path.child("command"), "")
             }
             "httpGet" => check_http_get(errors, &path, action),
             "tcpSocket" | "grpc" => check_port(errors, &path.child("port"), action.field("port")),
@@ -200,22 +193,18 @@ fn check_handler(
         }
     }
     if !found {
-        errors.push(FieldError::required(path, "must specify a handler type"));
+        errors.required(path, "must specify a handler type");
     }
 }
 
 fn check_http_get(errors: &mut ErrorList, path: &Path, action: &Map) {
     if action.str("path").is_empty() {
-        errors.push(FieldError::required(&path.child("path"), ""));
+        errors.required(&path.child("path"), "");
     }
     check_port(errors, &path.child("port"), action.field("port"));
     let scheme = action.str("scheme");
     if !matches!(scheme, "HTTP" | "HTTPS") {
-        errors.push(FieldError::not_supported(
-            &path.child("scheme"),
-            scheme,
-            &["HTTP", "HTTPS"],
-        ));
+        errors.not_supported(&path.child("scheme"), scheme, &["HTTP", "HTTPS"]);
     }
     for header in action.list("httpHeaders") {
         let name = header.str("name");
@@ -246,6 +235,6 @@ fn check_sleep(errors: &mut ErrorList, path: &Path, seconds: i64, pod: &PodScope
     {
         let detail =
             format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
-        errors.push(FieldError::invalid(path, seconds, detail));
+        errors.invalid(path, seconds, detail);
     }
 }

@@ -33,11 +33,7 @@ impl<'a> Files<'a> {
     /// Notes a file; `shown` is what an error blames for one that is there already.
     fn add(&mut self, errors: &mut ErrorList, file: &'a str, shown: &str) {
         if !self.taken.insert(file) {
-            errors.push(FieldError::invalid(
-                self.path,
-                shown,
-                "conflicting duplicate paths",
-            ));
+            errors.invalid(self.path, shown, "conflicting duplicate paths");
         }
     }
 }
@@ -100,10 +96,10 @@ pub fn check_projected(errors: &mut ErrorList, path: &Path, projected: &Map) {
             );
         }
         if sources > 1 {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &source_path,
                 "may not specify more than 1 volume type per source",
-            ));
+            );
         }
     }
 }
@@ -116,15 +112,11 @@ fn check_token(errors: &mut ErrorList, volume: &Path, path: &Path, token: &Map) 
         (seconds > TOKEN_MAX).then_some("may not specify a duration larger than 2^32 seconds")
     };
     if let Some(detail) = detail {
-        errors.push(FieldError::invalid(
-            &path.child("expirationSeconds"),
-            seconds,
-            detail,
-        ));
+        errors.invalid(&path.child("expirationSeconds"), seconds, detail);
     }
     let file = token.str("path");
     if file.is_empty() {
-        errors.push(FieldError::required(&volume.child("path"), ""));
+        errors.required(&volume.child("path"), "");
     } else {
         check_not_reserved(errors, &volume.child("path"), file);
     }
@@ -134,44 +126,30 @@ fn check_trust_bundle(errors: &mut ErrorList, path: &Path, bundle: &Map) {
     match (bundle.opt_str("name"), bundle.opt_str("signerName")) {
         (Some(_), Some(_)) => {
             let shown = internal_types::json("ClusterTrustBundleProjection", bundle);
-            errors.push(FieldError::invalid(
-                path,
-                shown,
-                "only one of name and signerName may be used",
-            ));
+            errors.invalid(path, shown, "only one of name and signerName may be used");
         }
         (Some(name), None) => {
             if name.is_empty() {
-                errors.push(FieldError::required(
-                    &path.child("name"),
-                    "must be a valid object name",
-                ));
+                errors.required(&path.child("name"), "must be a valid object name");
             }
             // A bundle of a signer is named `signer:rest`, the slash of the signer written as a
             // colon.
             let own = name.rsplit_once(':').map_or(name, |(_, own)| own);
             for problem in names::dns1123_subdomain(own) {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &path.child("name"),
                     name,
                     format!("not a valid clustertrustbundlename: {problem}"),
-                ));
+                );
             }
             if let Some(selector) = bundle.field("labelSelector") {
                 let detail = "labelSelector must be unset if name is specified";
-                errors.push(FieldError::invalid(
-                    &path.child("labelSelector"),
-                    selector.clone(),
-                    detail,
-                ));
+                errors.invalid(&path.child("labelSelector"), selector.clone(), detail);
             }
         }
         (None, Some(signer)) => {
             if signer.is_empty() {
-                errors.push(FieldError::required(
-                    &path.child("signerName"),
-                    "must be a valid signer name",
-                ));
+                errors.required(&path.child("signerName"), "must be a valid signer name");
             }
             check_signer_name(errors, &path.child("signerName"), signer);
             let selector = bundle.map("labelSelector");
@@ -182,10 +160,7 @@ fn check_trust_bundle(errors: &mut ErrorList, path: &Path, bundle: &Map) {
                 SelectorOptions::default(),
             );
         }
-        (None, None) => errors.push(FieldError::required(
-            path,
-            "either name or signerName must be specified",
-        )),
+        (None, None) => errors.required(path, "either name or signerName must be specified"),
     }
     required(errors, path, bundle, "path");
     check_not_reserved(errors, &path.child("path"), bundle.str("path"));
@@ -204,30 +179,26 @@ fn check_certificate<'a>(
         let lower = key.to_lowercase();
         let problems = names::qualified_name(&lower);
         if problems.is_empty() && !lower.contains('/') {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 lower.as_str(),
                 "must be a domain-prefixed key (such as \"acme.io/foo\")",
-            ));
+            );
         }
         invalid_each(errors, &path, &lower, problems);
     }
     let key_type = certificate.str("keyType");
     if !KEY_TYPES.contains(&key_type) {
-        errors.push(FieldError::not_supported(
-            &path.child("keyType"),
-            key_type,
-            &KEY_TYPES,
-        ));
+        errors.not_supported(&path.child("keyType"), key_type, &KEY_TYPES);
     }
     if let Some(seconds) = certificate.int("maxExpirationSeconds") {
         let path = path.child("maxExpirationSeconds");
         if seconds < CERTIFICATE_MIN {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 seconds,
                 "if provided, maxExpirationSeconds must be >= 3600",
-            ));
+            );
         }
         let domain = signer.split('/').next().unwrap_or("");
         let kubernetes = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
@@ -237,11 +208,11 @@ fn check_certificate<'a>(
             CERTIFICATE_MAX
         };
         if seconds > max {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 seconds,
                 format!("if provided, maxExpirationSeconds must be <= {max}"),
-            ));
+            );
         }
     }
     let mut given = false;
@@ -255,10 +226,10 @@ fn check_certificate<'a>(
         files.add(errors, file, file);
     }
     if !given {
-        errors.push(FieldError::required(
+        errors.required(
             path,
             "specify at least one of credentialBundlePath, keyPath, and certificateChainPath",
-        ));
+        );
     }
 }
 
@@ -266,30 +237,30 @@ fn check_certificate<'a>(
 pub fn check_signer_name(errors: &mut ErrorList, path: &Path, signer: &str) {
     const TAIL_MAX: usize = names::SUBDOMAIN_MAX + names::LABEL_MAX + 1;
     if signer.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
         return;
     }
     let (Some((domain, tail)), 1) = (signer.split_once('/'), signer.matches('/').count()) else {
         let detail =
             "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        errors.push(FieldError::invalid(path, signer, detail));
+        errors.invalid(path, signer, detail);
         return;
     };
     if domain.len() > names::SUBDOMAIN_MAX {
-        errors.push(FieldError::too_long(path, names::SUBDOMAIN_MAX));
+        errors.too_long(path, names::SUBDOMAIN_MAX);
     }
     check_signer_labels(errors, path, domain, names::dns1123_label);
     if !domain.contains('.') {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             domain,
             "should be a domain with at least two segments separated by dots",
-        ));
+        );
     }
     check_signer_labels(errors, path, tail, names::dns1123_subdomain);
     let max = names::SUBDOMAIN_MAX + TAIL_MAX + 1;
     if signer.len() > max {
-        errors.push(FieldError::too_long(path, max));
+        errors.too_long(path, max);
     }
 }
 

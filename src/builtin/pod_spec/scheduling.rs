@@ -25,56 +25,36 @@ pub fn check_tolerations(errors: &mut ErrorList, path: &Path, tolerations: &[Val
             }
         } else if operator != "Exists" {
             let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            errors.push(FieldError::invalid(
-                &item().child("operator"),
-                operator,
-                detail,
-            ));
+            errors.invalid(&item().child("operator"), operator, detail);
         }
         if toleration.field("tolerationSeconds").is_some() && effect != "NoExecute" {
             let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-            errors.push(FieldError::invalid(&item().child("effect"), effect, detail));
+            errors.invalid(&item().child("effect"), effect, detail);
         }
         match operator {
             "" | "Equal" => {
                 let problems = names::label_value(value);
                 if !problems.is_empty() {
-                    errors.push(FieldError::invalid(
-                        &item().child("operator"),
-                        value,
-                        problems.join(";"),
-                    ));
+                    errors.invalid(&item().child("operator"), value, problems.join(";"));
                 }
             }
             "Exists" if !value.is_empty() => {
                 let detail = "value must be empty when `operator` is 'Exists'";
-                errors.push(FieldError::invalid(
-                    &item().child("operator"),
-                    value,
-                    detail,
-                ));
+                errors.invalid(&item().child("operator"), value, detail);
             }
             "Exists" => {}
             // Behind a gate that is closed, but named.
             "Lt" | "Gt" => {
-                errors.push(FieldError::not_supported(
+                errors.not_supported(
                     &item().child("operator"),
                     operator,
                     &["Equal", "Exists", "Lt", "Gt"],
-                ));
+                );
             }
-            other => errors.push(FieldError::not_supported(
-                &item().child("operator"),
-                other,
-                &["Equal", "Exists"],
-            )),
+            other => errors.not_supported(&item().child("operator"), other, &["Equal", "Exists"]),
         }
         if !effect.is_empty() && !EFFECTS.contains(&effect) {
-            errors.push(FieldError::not_supported(
-                &item().child("effect"),
-                effect,
-                &EFFECTS,
-            ));
+            errors.not_supported(&item().child("effect"), effect, &EFFECTS);
         }
     }
 }
@@ -101,38 +81,24 @@ fn check_spread_constraint(
 ) {
     let skew = constraint.int("maxSkew").unwrap_or(0);
     if skew <= 0 {
-        errors.push(FieldError::invalid(
-            &path.child("maxSkew"),
-            skew,
-            "must be greater than zero",
-        ));
+        errors.invalid(&path.child("maxSkew"), skew, "must be greater than zero");
     }
     let (topology, action) = (
         constraint.str("topologyKey"),
         constraint.str("whenUnsatisfiable"),
     );
     if topology.is_empty() {
-        errors.push(FieldError::required(
-            &path.child("topologyKey"),
-            "can not be empty",
-        ));
+        errors.required(&path.child("topologyKey"), "can not be empty");
     }
     if !ACTIONS.contains(&action) {
-        errors.push(FieldError::not_supported(
-            &path.child("whenUnsatisfiable"),
-            action,
-            &ACTIONS,
-        ));
+        errors.not_supported(&path.child("whenUnsatisfiable"), action, &ACTIONS);
     }
     let repeats = |other: &&Value| {
         other.str("topologyKey") == topology && other.str("whenUnsatisfiable") == action
     };
     if following.iter().find(repeats).is_some() {
         let path = path.child("{topologyKey, whenUnsatisfiable}");
-        errors.push(FieldError::duplicate(
-            &path,
-            format!("{{{topology}, {action}}}"),
-        ));
+        errors.duplicate(&path, format!("{{{topology}, {action}}}"));
     }
     check_min_domains(errors, &path.child("minDomains"), constraint);
     for key in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
@@ -140,11 +106,7 @@ fn check_spread_constraint(
             .opt_str(key)
             .filter(|policy| !INCLUSIONS.contains(policy))
         {
-            errors.push(FieldError::not_supported(
-                &path.child(key),
-                policy,
-                &INCLUSIONS,
-            ));
+            errors.not_supported(&path.child(key), policy, &INCLUSIONS);
         }
     }
     let selector = constraint.map("labelSelector");
@@ -169,16 +131,12 @@ fn check_min_domains(errors: &mut ErrorList, path: &Path, constraint: &Value) {
     let action = constraint.str("whenUnsatisfiable");
     if let Some(domains) = constraint.int("minDomains") {
         if domains <= 0 {
-            errors.push(FieldError::invalid(
-                path,
-                domains,
-                "must be greater than zero",
-            ));
+            errors.invalid(path, domains, "must be greater than zero");
         }
         if action != "DoNotSchedule" {
             let detail =
                 format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
-            errors.push(FieldError::invalid(path, domains, detail));
+            errors.invalid(path, domains, detail);
         }
     }
 }
@@ -195,7 +153,7 @@ pub fn check_gates(errors: &mut ErrorList, path: &Path, gates: &[Value]) {
             names::qualified_name(name),
         );
         if !seen.insert(name) {
-            errors.push(FieldError::duplicate(&path.index(index), name));
+            errors.duplicate(&path.index(index), name);
         }
     }
 }
@@ -217,9 +175,9 @@ pub fn check_resource_claims(errors: &mut ErrorList, path: &Path, claims: &[Valu
         }
         let name = claim.str("name");
         if name.is_empty() {
-            errors.push(FieldError::required(&path.child("name"), ""));
+            errors.required(&path.child("name"), "");
         } else if !seen.insert(name) {
-            errors.push(FieldError::duplicate(&path.child("name"), name));
+            errors.duplicate(&path.child("name"), name);
         } else {
             invalid_each(
                 errors,
@@ -245,7 +203,7 @@ pub fn check_resource_claims(errors: &mut ErrorList, path: &Path, claims: &[Valu
                 "PodResourceClaim",
                 claim.as_object().unwrap_or(&empty),
             );
-            errors.push(FieldError::invalid(&path, shown, detail));
+            errors.invalid(&path, shown, detail);
         }
         for (key, name) in ["resourceClaimName", "resourceClaimTemplateName"]
             .into_iter()

@@ -7,7 +7,7 @@ use super::scope::PodScope;
 use super::validation_options::PodValidationOptions;
 use super::windows::check_windows_options;
 use crate::builtin::internal_types;
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
+use crate::meta::{ErrorList, Map, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, invalid_number};
 
 const PROFILE_TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
@@ -24,27 +24,16 @@ pub fn check_container_security(
     pod: &PodScope,
 ) {
     if context.flag("privileged") && !pod.options.allow_privileged {
-        errors.push(FieldError::forbidden(
-            &path.child("privileged"),
-            "disallowed by cluster policy",
-        ));
+        errors.forbidden(&path.child("privileged"), "disallowed by cluster policy");
     }
     check_ids(errors, path, context, &["runAsUser", "runAsGroup"]);
     if let Some(mount) = context.opt_str("procMount") {
         let path = path.child("procMount");
         if !matches!(mount, "Default" | "Unmasked") {
-            errors.push(FieldError::not_supported(
-                &path,
-                mount,
-                &["Default", "Unmasked"],
-            ));
+            errors.not_supported(&path, mount, &["Default", "Unmasked"]);
         }
         if pod.host_users && mount == "Unmasked" {
-            errors.push(FieldError::invalid(
-                &path,
-                mount,
-                "`hostUsers` must be false to use `Unmasked`",
-            ));
+            errors.invalid(&path, mount, "`hostUsers` must be false to use `Unmasked`");
         }
     }
     check_seccomp(
@@ -55,11 +44,11 @@ pub fn check_container_security(
     if context.opt_flag("allowPrivilegeEscalation") == Some(false) {
         let mut contradiction = |what: &str| {
             let shown = internal_types::json("SecurityContext", context);
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 path,
                 shown,
                 format!("cannot set `allowPrivilegeEscalation` to false and {what}"),
-            ));
+            );
         };
         if context.flag("privileged") {
             contradiction("`privileged` to true");
@@ -180,11 +169,7 @@ fn one_of(errors: &mut ErrorList, path: &Path, context: &Map, key: &str, support
         .opt_str(key)
         .filter(|value| !supported.contains(value))
     {
-        errors.push(FieldError::not_supported(
-            &path.child(key),
-            value,
-            supported,
-        ));
+        errors.not_supported(&path.child(key), value, supported);
     }
 }
 
@@ -193,30 +178,23 @@ fn check_seccomp(errors: &mut ErrorList, path: &Path, profile: Option<&Map>) {
     let kind = profile.str("type");
     match kind {
         "Localhost" | "RuntimeDefault" | "Unconfined" => {}
-        "" => errors.push(FieldError::required(
+        "" => errors.required(
             &path.child("type"),
             "type is required when seccompProfile is set",
-        )),
-        other => errors.push(FieldError::not_supported(
-            &path.child("type"),
-            other,
-            &PROFILE_TYPES,
-        )),
+        ),
+        other => errors.not_supported(&path.child("type"), other, &PROFILE_TYPES),
     }
     let path = path.child("localhostProfile");
     match (kind, profile.opt_str("localhostProfile")) {
-        ("Localhost", None) => errors.push(FieldError::required(
-            &path,
-            "must be set when seccomp type is Localhost",
-        )),
+        ("Localhost", None) => errors.required(&path, "must be set when seccomp type is Localhost"),
         ("Localhost", Some(file)) => check_descending(errors, &path, file),
         (_, Some(_)) => {
             let shown = internal_types::json("SeccompProfile", profile);
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 shown,
                 "can only be set when seccomp type is Localhost",
-            ));
+            );
         }
         (_, None) => {}
     }
@@ -230,46 +208,32 @@ pub fn check_app_armor(errors: &mut ErrorList, path: &Path, profile: Option<&Map
     match profile.str("type") {
         "Localhost" => {
             let Some(name) = name else {
-                errors.push(FieldError::required(
-                    &name_path,
-                    "must be set when AppArmor type is Localhost",
-                ));
+                errors.required(&name_path, "must be set when AppArmor type is Localhost");
                 return;
             };
             if name.trim() != name {
-                errors.push(FieldError::invalid(
-                    &name_path,
-                    name,
-                    "must not be padded with whitespace",
-                ));
+                errors.invalid(&name_path, name, "must not be padded with whitespace");
             } else if name.is_empty() {
-                errors.push(FieldError::required(
-                    &name_path,
-                    "must be set when AppArmor type is Localhost",
-                ));
+                errors.required(&name_path, "must be set when AppArmor type is Localhost");
             }
             if name.len() > APP_ARMOR_MAX {
-                errors.push(FieldError::too_long(&name_path, APP_ARMOR_MAX));
+                errors.too_long(&name_path, APP_ARMOR_MAX);
             }
         }
         "RuntimeDefault" | "Unconfined" => {
             if let Some(name) = name {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &name_path,
                     name,
                     "can only be set when AppArmor type is Localhost",
-                ));
+                );
             }
         }
-        "" => errors.push(FieldError::required(
+        "" => errors.required(
             &path.child("type"),
             "type is required when appArmorProfile is set",
-        )),
-        other => errors.push(FieldError::not_supported(
-            &path.child("type"),
-            other,
-            &PROFILE_TYPES,
-        )),
+        ),
+        other => errors.not_supported(&path.child("type"), other, &PROFILE_TYPES),
     }
 }
 
@@ -308,28 +272,24 @@ fn check_sysctls(errors: &mut ErrorList, path: &Path, sysctls: &[Value], spec: &
         let name = sysctl.str("name");
         let path = path.index(index).child("name");
         if name.is_empty() {
-            errors.push(FieldError::required(&path, ""));
+            errors.required(&path, "");
         } else if !is_sysctl(name) {
             let detail =
                 format!("must have at most {SYSCTL_MAX} characters and match regex {SYSCTL_FORM}");
-            errors.push(FieldError::invalid(&path, name, detail));
+            errors.invalid(&path, name, detail);
         } else if seen.contains(name) {
-            errors.push(FieldError::duplicate(&path, name));
+            errors.duplicate(&path, name);
         }
         match sysctl_namespace(name) {
             "net" if spec.flag("hostNetwork") => {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &path,
                     name,
                     "may not be specified when 'hostNetwork' is true",
-                ));
+                );
             }
             "ipc" if spec.flag("hostIPC") => {
-                errors.push(FieldError::invalid(
-                    &path,
-                    name,
-                    "may not be specified when 'hostIPC' is true",
-                ));
+                errors.invalid(&path, name, "may not be specified when 'hostIPC' is true");
             }
             _ => {}
         }

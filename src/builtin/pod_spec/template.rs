@@ -4,7 +4,7 @@ use super::annotations::{check_annotations, check_profiles_match};
 use super::validation::check_spec;
 use super::validation_options::PodValidationOptions;
 use super::warnings::pod_warnings;
-use crate::meta::{ErrorList, FieldError, Map, Path, Value};
+use crate::meta::{ErrorList, Map, Path, Value};
 use crate::registry::validation::{Fields, validate_annotations, validate_labels};
 
 /// Checks the template of a pod (a struct of metadata and spec).
@@ -36,10 +36,7 @@ pub fn validate_template(
     check_profiles_match(errors, &spec_path, annotations, spec);
     if !spec.list("ephemeralContainers").is_empty() {
         let detail = "ephemeral containers not allowed in pod template";
-        errors.push(FieldError::forbidden(
-            &spec_path.child("ephemeralContainers"),
-            detail,
-        ));
+        errors.forbidden(&spec_path.child("ephemeralContainers"), detail);
     }
 }
 

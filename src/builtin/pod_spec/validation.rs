@@ -34,10 +34,7 @@ pub fn check_spec(
 ) {
     let grace_seconds = spec.int("terminationGracePeriodSeconds");
     if grace_seconds.is_none() {
-        errors.push(FieldError::required(
-            &path.child("terminationGracePeriodSeconds"),
-            "",
-        ));
+        errors.required(&path.child("terminationGracePeriodSeconds"), "");
     }
     let name = metadata.map(|metadata| metadata.str("name"));
     let pod = PodScope {
@@ -133,12 +130,10 @@ fn check_policies(errors: &mut ErrorList, path: &Path, spec: &Map) {
     const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     for (key, supported) in [("restartPolicy", &RESTART[..]), ("dnsPolicy", &DNS[..])] {
         match spec.str(key) {
-            "" => errors.push(FieldError::required(&path.child(key), "")),
-            value if !supported.contains(&value) => errors.push(FieldError::not_supported(
-                &path.child(key),
-                value,
-                supported,
-            )),
+            "" => errors.required(&path.child(key), ""),
+            value if !supported.contains(&value) => {
+                errors.not_supported(&path.child(key), value, supported)
+            }
             _ => {}
         }
     }
@@ -147,11 +142,11 @@ fn check_policies(errors: &mut ErrorList, path: &Path, spec: &Map) {
 fn check_process_namespace(errors: &mut ErrorList, path: &Path, spec: &Map) {
     if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
         let path = path.child("securityContext").child("shareProcessNamespace");
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path,
             true,
             "ShareProcessNamespace and HostPID cannot both be enabled",
-        ));
+        );
     }
 }
 
@@ -213,14 +208,10 @@ fn check_rest(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     }
     match spec.opt_str("preemptionPolicy") {
         None | Some("PreemptLowerPriority" | "Never") => {}
-        Some("") => errors.push(FieldError::required(&path.child("preemptionPolicy"), "")),
+        Some("") => errors.required(&path.child("preemptionPolicy"), ""),
         Some(other) => {
             let path = path.child("preemptionPolicy");
-            errors.push(FieldError::not_supported(
-                &path,
-                other,
-                &["PreemptLowerPriority", "Never"],
-            ));
+            errors.not_supported(&path, other, &["PreemptLowerPriority", "Never"]);
         }
     }
     if let Some(overhead) = spec.map("overhead") {
@@ -263,13 +254,9 @@ fn check_file_keys(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
                 .rev()
                 .find(|volume| volume.str("name") == name)
             {
-                None => errors.push(FieldError::not_found(&path, name)),
+                None => errors.not_found(&path, name),
                 Some(volume) if volume.map("emptyDir").is_none() => {
-                    errors.push(FieldError::invalid(
-                        &path,
-                        name,
-                        "referenced volume must be of type emptyDir",
-                    ));
+                    errors.invalid(&path, name, "referenced volume must be of type emptyDir");
                 }
                 Some(_) => {}
             }
@@ -284,17 +271,14 @@ fn check_level_resources(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     };
     let path = path.child("resources");
     if pod.os == Some("windows") {
-        errors.push(FieldError::forbidden(
-            &path,
-            "may not be set for a windows pod",
-        ));
+        errors.forbidden(&path, "may not be set for a windows pod");
         return;
     }
     if resources.field("claims").is_some() {
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             &path.child("claims"),
             "claims may not be set for Resources at pod-level",
-        ));
+        );
     }
     let rules = Requirements {
         check_name: check_pod_name,
@@ -310,11 +294,7 @@ fn check_level_resources(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
             if sum > quantity(own) && (!only_huge || is_huge_page(&name)) {
                 let detail =
                     format!("must be greater than or equal to aggregate container {what} of {sum}");
-                errors.push(FieldError::invalid(
-                    &path.child(key).key(&name),
-                    shown(own),
-                    detail,
-                ));
+                errors.invalid(&path.child(key).key(&name), shown(own), detail);
             }
         }
     }
@@ -340,7 +320,7 @@ fn check_level_resources(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
                     "must be less than or equal to pod limits of {}",
                     quantity(own)
                 );
-                errors.push(FieldError::invalid(&path, shown(limit), detail));
+                errors.invalid(&path, shown(limit), detail);
             }
         }
     }
@@ -364,11 +344,11 @@ fn check_host_network(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
                     .child("ports")
                     .index(index)
                     .child("hostPort");
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &path,
                     host,
                     "must match `containerPort` when `hostNetwork` is true",
-                ));
+                );
             }
         }
     }
@@ -386,12 +366,12 @@ fn check_host_users(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
         ("hostIPC", "HostIPC"),
     ] {
         if pod.spec.flag(key) {
-            errors.push(FieldError::forbidden(&path.child(named), DETAIL));
+            errors.forbidden(&path.child(named), DETAIL);
         }
     }
     for (path, container) in each_container(pod.spec, path) {
         if !container.list("volumeDevices").is_empty() {
-            errors.push(FieldError::forbidden(&path.child("volumeDevices"), DETAIL));
+            errors.forbidden(&path.child("volumeDevices"), DETAIL);
         }
     }
 }
@@ -406,14 +386,11 @@ fn check_hostname_override(errors: &mut ErrorList, path: &Path, spec: &Map) {
         ("hostNetwork", "hostNetwork"),
     ] {
         if spec.flag(key) {
-            errors.push(FieldError::forbidden(
-                &path,
-                format!("may not be specified when {when} is true"),
-            ));
+            errors.forbidden(&path, format!("may not be specified when {when} is true"));
         }
     }
     if name.len() > HOSTNAME_MAX {
-        errors.push(FieldError::too_long(&path, HOSTNAME_MAX));
+        errors.too_long(&path, HOSTNAME_MAX);
     }
     check_subdomain(errors, &path, name);
 }
@@ -423,15 +400,12 @@ fn check_dns(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let servers = config.map_or(&[][..], |config| config.list("nameservers"));
     if spec.str("dnsPolicy") == "None" {
         if config.is_none() {
-            errors.push(FieldError::required(
-                path,
-                "must provide `dnsConfig` when `dnsPolicy` is None",
-            ));
+            errors.required(path, "must provide `dnsConfig` when `dnsPolicy` is None");
             return;
         }
         if servers.is_empty() {
             let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-            errors.push(FieldError::required(&path.child("nameservers"), detail));
+            errors.required(&path.child("nameservers"), detail);
             return;
         }
     }
@@ -439,7 +413,7 @@ fn check_dns(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let servers_path = path.child("nameservers");
     if servers.len() > NAMESERVERS_MAX {
         let detail = format!("must not have more than {NAMESERVERS_MAX} nameservers");
-        errors.push(FieldError::invalid(&servers_path, servers, detail));
+        errors.invalid(&servers_path, servers, detail);
     }
     for (index, server) in servers.iter().filter_map(Value::as_str).enumerate() {
         invalid_each(
@@ -453,7 +427,7 @@ fn check_dns(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let searches_path = path.child("searches");
     if searches.len() > SEARCHES_MAX {
         let detail = format!("must not have more than {SEARCHES_MAX} search paths");
-        errors.push(FieldError::invalid(&searches_path, searches, detail));
+        errors.invalid(&searches_path, searches, detail);
     }
     let length: usize = searches
         .iter()
@@ -464,7 +438,7 @@ fn check_dns(errors: &mut ErrorList, path: &Path, spec: &Map) {
         let detail = format!(
             "must not have more than {SEARCH_LIST_MAX} characters (including spaces) in the search list"
         );
-        errors.push(FieldError::invalid(&searches_path, searches, detail));
+        errors.invalid(&searches_path, searches, detail);
     }
     for (index, search) in searches.iter().filter_map(Value::as_str).enumerate() {
         if search != "." {
@@ -479,10 +453,7 @@ fn check_dns(errors: &mut ErrorList, path: &Path, spec: &Map) {
     }
     for (index, option) in config.list("options").iter().enumerate() {
         if option.str("name").is_empty() {
-            errors.push(FieldError::required(
-                &path.child("options").index(index),
-                "must not be empty",
-            ));
+            errors.required(&path.child("options").index(index), "must not be empty");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::env::{FILE_FIELDS, check_field_ref, check_resource_ref};
 use super::paths::check_not_reserved;
-use crate::meta::{ErrorList, FieldError, Map, Path, Value};
+use crate::meta::{ErrorList, Map, Path, Value};
 use crate::registry::validation::Fields;
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
@@ -10,14 +10,14 @@ const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclu
 /// Refuses an absent string.
 pub fn required(errors: &mut ErrorList, path: &Path, source: &Map, key: &str) {
     if source.str(key).is_empty() {
-        errors.push(FieldError::required(&path.child(key), ""));
+        errors.required(&path.child(key), "");
     }
 }
 
 /// Permission bits, at most rwxrwxrwx.
 pub fn check_mode(errors: &mut ErrorList, path: &Path, mode: Option<i64>) {
     if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
-        errors.push(FieldError::invalid(path, mode, FILE_MODE));
+        errors.invalid(path, mode, FILE_MODE);
     }
 }
 
@@ -38,7 +38,7 @@ pub fn check_files(errors: &mut ErrorList, path: &Path, source: &Map, name_key: 
 pub fn check_key_to_path(errors: &mut ErrorList, path: &Path, item: &Value) {
     for key in ["key", "path"] {
         if item.str(key).is_empty() {
-            errors.push(FieldError::required(&path.child(key), ""));
+            errors.required(&path.child(key), "");
         }
     }
     check_not_reserved(errors, &path.child("path"), item.str("path"));
@@ -48,27 +48,24 @@ pub fn check_key_to_path(errors: &mut ErrorList, path: &Path, item: &Value) {
 /// A file that shows a field of the pod or a resource of a container.
 pub fn check_downward_file(errors: &mut ErrorList, path: &Path, file: &Value) {
     if file.str("path").is_empty() {
-        errors.push(FieldError::required(&path.child("path"), ""));
+        errors.required(&path.child("path"), "");
     }
     check_not_reserved(errors, &path.child("path"), file.str("path"));
     match (file.map("fieldRef"), file.map("resourceFieldRef")) {
         (Some(field), resource) => {
             check_field_ref(errors, &path.child("fieldRef"), field, &FILE_FIELDS);
             if resource.is_some() {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     path,
                     "resource",
                     "fieldRef and resourceFieldRef can not be specified simultaneously",
-                ));
+                );
             }
         }
         (None, Some(resource)) => {
             check_resource_ref(errors, &path.child("resourceFieldRef"), resource, true)
         }
-        (None, None) => errors.push(FieldError::required(
-            path,
-            "one of fieldRef and resourceFieldRef is required",
-        )),
+        (None, None) => errors.required(path, "one of fieldRef and resourceFieldRef is required"),
     }
     check_mode(errors, &path.child("mode"), file.int("mode"));
 }

@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::paths::{check_descending, check_no_backsteps};
 use super::volume_items::required;
-use crate::meta::{ErrorList, FieldError, Map, Path, names};
+use crate::meta::{ErrorList, Map, Path, names};
 use crate::registry::validation::{Fields, invalid_each};
 
 const HOST_PATH_TYPES: [&str; 8] = [
@@ -52,11 +52,11 @@ pub fn check_storage(errors: &mut ErrorList, path: &Path, kind: &str, source: &M
         "nfs" => {
             require(&["server", "path"]);
             if !source.str("path").starts_with('/') {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &path.child("path"),
                     source.str("path"),
                     "must be an absolute path",
-                ));
+                );
             }
         }
         "iscsi" => check_iscsi(errors, path, source, of),
@@ -80,7 +80,7 @@ pub fn check_storage(errors: &mut ErrorList, path: &Path, kind: &str, source: &M
         "azureFile" => {
             require(&["secretName", "shareName"]);
             if source.opt_str("secretNamespace") == Some("") {
-                errors.push(FieldError::required(&path.child("secretNamespace"), ""));
+                errors.required(&path.child("secretNamespace"), "");
             }
         }
         "vsphereVolume" => require(&["volumePath"]),
@@ -98,14 +98,14 @@ pub fn check_storage(errors: &mut ErrorList, path: &Path, kind: &str, source: &M
 
 fn require_list(errors: &mut ErrorList, path: &Path, source: &Map, key: &str) {
     if source.list(key).is_empty() {
-        errors.push(FieldError::required(&path.child(key), ""));
+        errors.required(&path.child(key), "");
     }
 }
 
 fn check_host_path(errors: &mut ErrorList, path: &Path, source: &Map) {
     let target = source.str("path");
     if target.is_empty() {
-        errors.push(FieldError::required(&path.child("path"), ""));
+        errors.required(&path.child("path"), "");
         return;
     }
     check_no_backsteps(errors, &path.child("path"), target);
@@ -113,11 +113,7 @@ fn check_host_path(errors: &mut ErrorList, path: &Path, source: &Map) {
         .opt_str("type")
         .filter(|kind| !HOST_PATH_TYPES.contains(kind))
     {
-        errors.push(FieldError::not_supported(
-            &path.child("type"),
-            kind,
-            &HOST_PATH_TYPES,
-        ));
+        errors.not_supported(&path.child("type"), kind, &HOST_PATH_TYPES);
     }
 }
 
@@ -130,11 +126,11 @@ fn check_disk(errors: &mut ErrorList, path: &Path, source: &Map, name: &str) {
     required(errors, path, source, name);
     let partition = source.int("partition").unwrap_or(0);
     if !(0..=255).contains(&partition) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("partition"),
             partition,
             names::range_error(1, 255),
-        ));
+        );
     }
 }
 
@@ -172,22 +168,22 @@ fn check_iscsi(errors: &mut ErrorList, path: &Path, source: &Map, of: Checked) {
         && name.len() + 1 + source.str("targetPortal").len() > 64
     {
         let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("targetportal"),
             source.str("targetPortal"),
             detail,
-        ));
+        );
     }
     let iqn = source.str("iqn");
     if iqn.is_empty() {
-        errors.push(FieldError::required(&path.child("iqn"), ""));
+        errors.required(&path.child("iqn"), "");
     } else if let Some(problem) = problem_of(iqn) {
-        errors.push(FieldError::invalid(&path.child("iqn"), iqn, problem));
+        errors.invalid(&path.child("iqn"), iqn, problem);
     }
     check_lun(errors, path, source.int("lun").unwrap_or(0));
     let authenticates = source.flag("chapAuthDiscovery") || source.flag("chapAuthSession");
     if authenticates && source.map("secretRef").is_none() {
-        errors.push(FieldError::required(&path.child("secretRef"), ""));
+        errors.required(&path.child("secretRef"), "");
     }
     if let (Checked::Persistent { .. }, Some(secret)) = (of, source.map("secretRef")) {
         required(errors, &path.child("secretRef"), secret, "name");
@@ -195,21 +191,13 @@ fn check_iscsi(errors: &mut ErrorList, path: &Path, source: &Map, of: Checked) {
     if let Some(initiator) = initiator
         && let Some(problem) = problem_of(initiator)
     {
-        errors.push(FieldError::invalid(
-            &path.child("initiatorname"),
-            initiator,
-            problem,
-        ));
+        errors.invalid(&path.child("initiatorname"), initiator, problem);
     }
 }
 
 fn check_lun(errors: &mut ErrorList, path: &Path, lun: i64) {
     if !(0..=255).contains(&lun) {
-        errors.push(FieldError::invalid(
-            &path.child("lun"),
-            lun,
-            names::range_error(0, 255),
-        ));
+        errors.invalid(&path.child("lun"), lun, names::range_error(0, 255));
     }
 }
 
@@ -217,11 +205,11 @@ fn check_endpoints_namespace(errors: &mut ErrorList, path: &Path, source: &Map) 
     let path = path.child("endpointsNamespace");
     match source.opt_str("endpointsNamespace") {
         None => {}
-        Some("") => errors.push(FieldError::invalid(
+        Some("") => errors.invalid(
             &path,
             "",
             "if the endpointnamespace is set, it must be a valid namespace name",
-        )),
+        ),
         Some(namespace) => invalid_each(errors, &path, namespace, names::dns1123_label(namespace)),
     }
 }
@@ -229,25 +217,18 @@ fn check_endpoints_namespace(errors: &mut ErrorList, path: &Path, source: &Map) 
 fn check_flocker(errors: &mut ErrorList, path: &Path, source: &Map) {
     let name = source.str("datasetName");
     match (name.is_empty(), source.str("datasetUUID").is_empty()) {
-        (true, true) => errors.push(FieldError::required(
-            path,
-            "one of datasetName and datasetUUID is required",
-        )),
+        (true, true) => errors.required(path, "one of datasetName and datasetUUID is required"),
         (false, false) => {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 path,
                 "resource",
                 "datasetName and datasetUUID can not be specified simultaneously",
-            ));
+            );
         }
         _ => {}
     }
     if name.contains('/') {
-        errors.push(FieldError::invalid(
-            &path.child("datasetName"),
-            name,
-            "must not contain '/'",
-        ));
+        errors.invalid(&path.child("datasetName"), name, "must not contain '/'");
     }
 }
 
@@ -267,10 +248,10 @@ fn check_quobyte(errors: &mut ErrorList, path: &Path, source: &Map) {
     const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = source.str("registry");
     if registry.is_empty() {
-        errors.push(FieldError::required(&path.child("registry"), PAIRS));
+        errors.required(&path.child("registry"), PAIRS);
     } else if source.str("tenant").len() >= 65 {
         let detail = "must be a UUID and may not exceed a length of 64 characters";
-        errors.push(FieldError::required(&path.child("tenant"), detail));
+        errors.required(&path.child("tenant"), detail);
     } else {
         for pair in registry.split(',') {
             let well_formed = match pair.strip_prefix('[') {
@@ -278,11 +259,7 @@ fn check_quobyte(errors: &mut ErrorList, path: &Path, source: &Map) {
                 None => pair.matches(':').count() == 1,
             };
             if !well_formed {
-                errors.push(FieldError::invalid(
-                    &path.child("registry"),
-                    registry,
-                    PAIRS,
-                ));
+                errors.invalid(&path.child("registry"), registry, PAIRS);
             }
         }
     }
@@ -293,16 +270,16 @@ fn check_fibre_channel(errors: &mut ErrorList, path: &Path, source: &Map) {
     let (targets, ids) = (source.list("targetWWNs"), source.list("wwids"));
     let path_targets = path.child("targetWWNs");
     match (targets.is_empty(), ids.is_empty()) {
-        (true, true) => errors.push(FieldError::required(
+        (true, true) => errors.required(
             &path_targets,
             "must specify either targetWWNs or wwids, but not both",
-        )),
+        ),
         (false, false) => {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path_targets,
                 targets,
                 "targetWWNs and wwids can not be specified simultaneously",
-            ));
+            );
         }
         _ => {}
     }
@@ -310,10 +287,10 @@ fn check_fibre_channel(errors: &mut ErrorList, path: &Path, source: &Map) {
         return;
     }
     match source.int("lun") {
-        None => errors.push(FieldError::required(
+        None => errors.required(
             &path.child("lun"),
             "lun is required if targetWWNs is specified",
-        )),
+        ),
         Some(lun) => check_lun(errors, path, lun),
     }
 }
@@ -324,11 +301,11 @@ fn check_flex(errors: &mut ErrorList, path: &Path, source: &Map) {
         let domain = format!(".{}", key.split('/').next().unwrap_or("").to_lowercase());
         if domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io") {
             let path = path.child("options").key(key);
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 key.as_str(),
                 "kubernetes.io and k8s.io namespaces are reserved",
-            ));
+            );
         }
     }
 }
@@ -347,11 +324,7 @@ fn check_azure_disk(errors: &mut ErrorList, path: &Path, source: &Map) {
             .opt_str(key)
             .filter(|value| !supported.contains(value))
         {
-            errors.push(FieldError::not_supported(
-                &path.child(key),
-                value,
-                &supported,
-            ));
+            errors.not_supported(&path.child(key), value, &supported);
         }
     }
     let (start, form) = match source.opt_str("kind") {
@@ -360,18 +333,14 @@ fn check_azure_disk(errors: &mut ErrorList, path: &Path, source: &Map) {
         Some(_) => ("https://", BLOB),
     };
     if !uri.starts_with(start) {
-        errors.push(FieldError::not_supported(
-            &path.child("diskURI"),
-            uri,
-            &[form],
-        ));
+        errors.not_supported(&path.child("diskURI"), uri, &[form]);
     }
 }
 
 fn check_storage_os(errors: &mut ErrorList, path: &Path, source: &Map, persistent: bool) {
     let (name, namespace) = (source.str("volumeName"), source.str("volumeNamespace"));
     if name.is_empty() {
-        errors.push(FieldError::required(&path.child("volumeName"), ""));
+        errors.required(&path.child("volumeName"), "");
     } else {
         invalid_each(
             errors,
@@ -394,11 +363,11 @@ fn check_storage_os(errors: &mut ErrorList, path: &Path, source: &Map, persisten
 /// The name of a CSI driver: a subdomain in any case, 63 characters.
 pub fn check_csi_driver_name(errors: &mut ErrorList, path: &Path, driver: &str) {
     if driver.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
         return;
     }
     if driver.len() > CSI_DRIVER_MAX {
-        errors.push(FieldError::too_long(path, CSI_DRIVER_MAX));
+        errors.too_long(path, CSI_DRIVER_MAX);
     }
     invalid_each(
         errors,
@@ -415,10 +384,7 @@ fn check_csi(errors: &mut ErrorList, path: &Path, source: &Map) {
     };
     let name = secret.str("name");
     if name.is_empty() {
-        errors.push(FieldError::required(
-            &path.child("nodePublishSecretRef").child("name"),
-            "",
-        ));
+        errors.required(&path.child("nodePublishSecretRef").child("name"), "");
     } else {
         invalid_each(
             errors,
@@ -451,7 +417,7 @@ fn check_persistent_csi(errors: &mut ErrorList, path: &Path, source: &Map) {
         ] {
             let value = secret.str(key);
             if value.is_empty() {
-                errors.push(FieldError::required(&path.child(key), ""));
+                errors.required(&path.child(key), "");
             } else {
                 invalid_each(errors, &path.child(key), value, check(value));
             }

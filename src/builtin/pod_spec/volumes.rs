@@ -10,7 +10,7 @@ use super::volume_sources::{Checked, check_storage};
 use crate::builtin::claim_spec::validate_claim_spec;
 use crate::builtin::quantities::quantity;
 use crate::builtin::template_meta::check_template_meta;
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
+use crate::meta::{ErrorList, Map, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each};
 
 /// The kinds of volumes in the order of the checks, with the name that an error gives a second one.
@@ -75,7 +75,7 @@ pub fn check_volumes<'a>(
         check_source(errors, &item, volume, pod_name, options);
         let name = volume.str("name");
         if name.is_empty() {
-            errors.push(FieldError::required(&item.child("name"), ""));
+            errors.required(&item.child("name"), "");
         } else {
             invalid_each(
                 errors,
@@ -85,7 +85,7 @@ pub fn check_volumes<'a>(
             );
         }
         if sound.contains_key(name) {
-            errors.push(FieldError::duplicate(&item.child("name"), name));
+            errors.duplicate(&item.child("name"), name);
         }
         if errors.len() == before {
             sound.insert(name, volume);
@@ -95,11 +95,11 @@ pub fn check_volumes<'a>(
             .map_or("", |claim| claim.str("claimName"));
         if created.contains(claim) {
             let path = item.child("persistentVolumeClaim").child("claimName");
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 claim,
                 "must not reference a PVC that gets created for an ephemeral volume",
-            ));
+            );
         }
     }
     sound
@@ -115,7 +115,7 @@ fn check_source(
     // Most volumes have exactly one source: the search ends once it is found.
     let given = volume.values().filter(|value| value.is_object()).count();
     if given == 0 {
-        errors.push(FieldError::required(path, "must specify a volume type"));
+        errors.required(path, "must specify a volume type");
         return;
     }
     let mut found = 0;
@@ -124,10 +124,10 @@ fn check_source(
             continue;
         };
         if found > 0 {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.child(named),
                 "may not specify more than 1 volume type",
-            ));
+            );
         } else {
             check_one(
                 errors,
@@ -146,18 +146,14 @@ fn check_source(
             && volume.str("name").len() + 1 + portal.len() > 64
         {
             let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
-            errors.push(FieldError::invalid(
-                &path.child("name"),
-                volume.str("name"),
-                detail,
-            ));
+            errors.invalid(&path.child("name"), volume.str("name"), detail);
         }
         if found == given {
             break;
         }
     }
     if found == 0 {
-        errors.push(FieldError::required(path, "must specify a volume type"));
+        errors.required(path, "must specify a volume type");
     }
 }
 
@@ -177,10 +173,7 @@ fn check_one(
                 .is_some_and(|limit| quantity(limit).sign() < 0)
             {
                 let path = path.child(kind).child("sizeLimit");
-                errors.push(FieldError::forbidden(
-                    &path,
-                    "SizeLimit field must be a valid resource quantity",
-                ));
+                errors.forbidden(&path, "SizeLimit field must be a valid resource quantity");
             }
         }
         "secret" => check_files(errors, &path.child(kind), source, "secretName"),
@@ -228,7 +221,7 @@ fn check_ephemeral(
 ) {
     let path = volume.child("ephemeral").child("volumeClaimTemplate");
     match source.map("volumeClaimTemplate") {
-        None => errors.push(FieldError::required(&path, "")),
+        None => errors.required(&path, ""),
         Some(template) => {
             check_template_meta(errors, &path.child("metadata"), template.map("metadata"));
             let empty = Map::new();
@@ -242,11 +235,11 @@ fn check_ephemeral(
     if let (Some(pod), false) = (pod_name, name.is_empty()) {
         let claim = format!("{pod}-{name}");
         for problem in names::dns1123_subdomain(&claim) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &volume.child("name"),
                 name,
                 format!("PVC name {claim:?}: {problem}"),
-            ));
+            );
         }
     }
 }

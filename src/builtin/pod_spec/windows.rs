@@ -1,7 +1,7 @@
 //! Fields that only pods of one operating system may have.
 
 use super::scope::{PodScope, each_container};
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
+use crate::meta::{ErrorList, Map, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each};
 
 const CREDENTIAL_MAX: usize = 64 * 1024;
@@ -54,14 +54,10 @@ fn is_given(value: Option<&Value>) -> bool {
 pub fn check_os(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     let Some(os) = pod.spec.map("os") else { return };
     match os.str("name") {
-        "" => errors.push(FieldError::required(&path.child("os").child("name"), "")),
+        "" => errors.required(&path.child("os").child("name"), ""),
         "linux" => check_linux(errors, path, pod.spec),
         "windows" => check_windows(errors, path, pod.spec),
-        other => errors.push(FieldError::not_supported(
-            &path.child("os"),
-            other,
-            &["linux", "windows"],
-        )),
+        other => errors.not_supported(&path.child("os"), other, &["linux", "windows"]),
     }
 }
 
@@ -71,17 +67,17 @@ fn check_linux(errors: &mut ErrorList, path: &Path, spec: &Map) {
         context.is_some_and(|context| context.map("windowsOptions").is_some())
     };
     if has(spec.map("securityContext")) {
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             &path.child("securityContext").child("windowsOptions"),
             DETAIL,
-        ));
+        );
     }
     for (path, container) in each_container(spec, path) {
         if has(container.map("securityContext")) {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.child("securityContext").child("windowsOptions"),
                 DETAIL,
-            ));
+            );
         }
     }
 }
@@ -93,16 +89,16 @@ fn check_windows(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let context_path = path.child("securityContext");
     for (key, in_context) in POD_LINUX_ONLY {
         if in_context && is_given(context.field(key)) {
-            errors.push(FieldError::forbidden(&context_path.child(key), DETAIL));
+            errors.forbidden(&context_path.child(key), DETAIL);
         } else if !in_context
             && (is_given(spec.field(key)) || (key == "hostUsers" && spec.field(key).is_some()))
         {
-            errors.push(FieldError::forbidden(&path.child(key), DETAIL));
+            errors.forbidden(&path.child(key), DETAIL);
         }
     }
     for key in POD_LINUX_ONLY_REST {
         if is_given(context.field(key)) {
-            errors.push(FieldError::forbidden(&context_path.child(key), DETAIL));
+            errors.forbidden(&context_path.child(key), DETAIL);
         }
     }
     for (path, container) in each_container(spec, path) {
@@ -111,10 +107,7 @@ fn check_windows(errors: &mut ErrorList, path: &Path, spec: &Map) {
         };
         for key in CONTAINER_LINUX_ONLY {
             if context.field(key).is_some() {
-                errors.push(FieldError::forbidden(
-                    &path.child("securityContext").child(key),
-                    DETAIL,
-                ));
+                errors.forbidden(&path.child("securityContext").child(key), DETAIL);
             }
         }
     }
@@ -141,7 +134,7 @@ pub fn check_host_process(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
                 .child("hostProcess");
             let detail =
                 format!("pod hostProcess value must be identical if both are specified, was {pod}");
-            errors.push(FieldError::invalid(&path, own, detail));
+            errors.invalid(&path, own, detail);
         }
         host_processes += usize::from(own.or(of_pod).unwrap_or(false));
     }
@@ -150,15 +143,11 @@ pub fn check_host_process(errors: &mut ErrorList, path: &Path, pod: &PodScope) {
     }
     if host_processes != containers {
         let detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers";
-        errors.push(FieldError::invalid(path, "", detail));
+        errors.invalid(path, "", detail);
     }
     if !pod.spec.flag("hostNetwork") {
         let detail = "hostNetwork must be true if pod contains any hostProcess containers";
-        errors.push(FieldError::invalid(
-            &path.child("hostNetwork"),
-            false,
-            detail,
-        ));
+        errors.invalid(&path.child("hostNetwork"), false, detail);
     }
 }
 
@@ -176,17 +165,9 @@ pub fn check_windows_options(errors: &mut ErrorList, path: &Path, options: Optio
     if let Some(spec) = options.opt_str("gmsaCredentialSpec") {
         let path = path.child("gmsaCredentialSpec");
         if spec.is_empty() {
-            errors.push(FieldError::invalid(
-                &path,
-                spec,
-                "gmsaCredentialSpec cannot be an empty string",
-            ));
+            errors.invalid(&path, spec, "gmsaCredentialSpec cannot be an empty string");
         } else if spec.len() > CREDENTIAL_MAX {
-            errors.push(FieldError::invalid(
-                &path,
-                spec,
-                "gmsaCredentialSpec size must be under 64 KiB",
-            ));
+            errors.invalid(&path, spec, "gmsaCredentialSpec size must be under 64 KiB");
         }
     }
     if let Some(name) = options.opt_str("runAsUserName") {

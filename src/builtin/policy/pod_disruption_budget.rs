@@ -3,7 +3,7 @@
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, integer, text};
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
 use crate::builtin::workload::rollout::{check_at_most_all, check_count_or_percent};
-use crate::meta::{ErrorList, FieldError, Object, Path, Value, json};
+use crate::meta::{ErrorList, Object, Path, Value, json};
 use crate::registry::validation::{
     Fields, SelectorOptions, not_negative, one_of, validate_conditions, validate_label_selector,
 };
@@ -70,11 +70,11 @@ fn check_spec(object: &Object, options: SelectorOptions) -> ErrorList {
             "MaxUnavailable": max,
             "UnhealthyPodEvictionPolicy": spec.field("unhealthyPodEvictionPolicy"),
         });
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path,
             shown,
             "minAvailable and maxUnavailable cannot be both set",
-        ));
+        );
     }
     for key in ["minAvailable", "maxUnavailable"] {
         if let Some(value) = spec.field(key) {

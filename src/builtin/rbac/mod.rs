@@ -5,7 +5,7 @@ pub mod columns;
 
 use crate::builtin::columns::DefaultPrinter;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, requirement_has_invalid_value, validate_label_selector,
 };
@@ -155,10 +155,10 @@ fn validate_cluster_role(role: &Object, options: SelectorOptions) -> ErrorList {
     let path = Path::new("aggregationRule").child("clusterRoleSelectors");
     let selectors = rule.list("clusterRoleSelectors");
     if selectors.is_empty() {
-        errors.push(FieldError::required(
+        errors.required(
             &path,
             "at least one clusterRoleSelector required if aggregationRule is non-nil",
-        ));
+        );
     }
     for (index, selector) in selectors.iter().enumerate() {
         let path = path.index(index);
@@ -169,7 +169,7 @@ fn validate_cluster_role(role: &Object, options: SelectorOptions) -> ErrorList {
         validate_label_selector(&mut strict, &path, selector.as_object(), none);
         if !strict.is_empty() {
             let detail = "invalid label selector.";
-            errors.push(FieldError::invalid(&path, Value::Null, detail));
+            errors.invalid(&path, Value::Null, detail);
         }
     }
     errors
@@ -185,20 +185,15 @@ fn validate_rules(errors: &mut ErrorList, role: &Object, namespaced: bool) {
 fn validate_rule(errors: &mut ErrorList, path: &Path, rule: &Value, namespaced: bool) {
     let empty = |key: &str| rule.list(key).is_empty();
     if empty("verbs") {
-        errors.push(FieldError::required(
+        errors.required(
             &path.child("verbs"),
             "verbs must contain at least one value",
-        ));
+        );
     }
     if !empty("nonResourceURLs") {
         let urls = path.child("nonResourceURLs");
-        let mut refuse = |why: &str| {
-            errors.push(FieldError::invalid(
-                &urls,
-                rule.list("nonResourceURLs").to_vec(),
-                why,
-            ))
-        };
+        let mut refuse =
+            |why: &str| errors.invalid(&urls, rule.list("nonResourceURLs").to_vec(), why);
         if namespaced {
             refuse("namespaced rules cannot apply to non-resource URLs");
         }
@@ -208,16 +203,16 @@ fn validate_rule(errors: &mut ErrorList, path: &Path, rule: &Value, namespaced: 
         return;
     }
     if empty("apiGroups") {
-        errors.push(FieldError::required(
+        errors.required(
             &path.child("apiGroups"),
             "resource rules must supply at least one api group",
-        ));
+        );
     }
     if empty("resources") {
-        errors.push(FieldError::required(
+        errors.required(
             &path.child("resources"),
             "resource rules must supply at least one resource",
-        ));
+        );
     }
 }
 
@@ -252,11 +247,7 @@ fn validate_binding(binding: &Object, namespaced: bool) -> ErrorList {
         binding.str_at("/roleRef/name"),
     );
     if group != GROUP {
-        errors.push(FieldError::not_supported(
-            &path.child("apiGroup"),
-            group,
-            &[GROUP],
-        ));
+        errors.not_supported(&path.child("apiGroup"), group, &[GROUP]);
     }
     let kinds: &[&str] = if namespaced {
         &["Role", "ClusterRole"]
@@ -264,10 +255,10 @@ fn validate_binding(binding: &Object, namespaced: bool) -> ErrorList {
         &["ClusterRole"]
     };
     if !kinds.contains(&kind) {
-        errors.push(FieldError::not_supported(&path.child("kind"), kind, kinds));
+        errors.not_supported(&path.child("kind"), kind, kinds);
     }
     if name.is_empty() {
-        errors.push(FieldError::required(&path.child("name"), ""));
+        errors.required(&path.child("name"), "");
     } else {
         invalid_each(
             &mut errors,
@@ -290,7 +281,7 @@ fn validate_subject(errors: &mut ErrorList, path: &Path, subject: &Value, namesp
         subject.str("apiGroup"),
     );
     if name.is_empty() {
-        errors.push(FieldError::required(&path.child("name"), ""));
+        errors.required(&path.child("name"), "");
     }
     match kind {
         "ServiceAccount" => {
@@ -303,27 +294,21 @@ fn validate_subject(errors: &mut ErrorList, path: &Path, subject: &Value, namesp
                 );
             }
             if !group.is_empty() {
-                errors.push(FieldError::not_supported(
-                    &path.child("apiGroup"),
-                    group,
-                    &[""],
-                ));
+                errors.not_supported(&path.child("apiGroup"), group, &[""]);
             }
             if !namespaced && subject.str("namespace").is_empty() {
-                errors.push(FieldError::required(&path.child("namespace"), ""));
+                errors.required(&path.child("namespace"), "");
             }
         }
-        "User" | "Group" if group != GROUP => errors.push(FieldError::not_supported(
-            &path.child("apiGroup"),
-            group,
-            &[GROUP],
-        )),
+        "User" | "Group" if group != GROUP => {
+            errors.not_supported(&path.child("apiGroup"), group, &[GROUP])
+        }
         "User" | "Group" => {}
-        other => errors.push(FieldError::not_supported(
+        other => errors.not_supported(
             &path.child("kind"),
             other,
             &["ServiceAccount", "User", "Group"],
-        )),
+        ),
     }
 }
 
@@ -341,11 +326,7 @@ fn validate_binding_update(binding: &Object, old: &Object, namespaced: bool) -> 
     if [&group, &kind, &name] != role(old).each_ref() {
         // The value is told as the server's own type spells its members.
         let value = json!({"APIGroup": group, "Kind": kind, "Name": name});
-        errors.push(FieldError::invalid(
-            &Path::new("roleRef"),
-            value,
-            "cannot change roleRef",
-        ));
+        errors.invalid(&Path::new("roleRef"), value, "cannot change roleRef");
     }
     errors
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::cel::{self, Environment, Schema, Shape, Type};
-use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{ErrorList, Path};
 
 /// The most that an expression may cost, by estimate.
 const MAX_COST: u64 = 1_000_000;
@@ -69,7 +69,7 @@ pub fn check_expression(errors: &mut ErrorList, path: &Path, text: &str) {
         Ok(checked) => checked,
         Err(issues) => {
             let detail = format!("compilation failed: {issues}");
-            errors.push(FieldError::invalid(path, text, detail));
+            errors.invalid(path, text, detail);
             return;
         }
     };
@@ -77,19 +77,16 @@ pub fn check_expression(errors: &mut ErrorList, path: &Path, text: &str) {
     if !matches!(ty, Type::Bool | Type::Any) {
         let got = ty.declared_name();
         let detail = format!("must evaluate to bool or the unknown type, not {got}");
-        errors.push(FieldError::invalid(path, text, detail));
+        errors.invalid(path, text, detail);
         return;
     }
     if let Err(why) = cel::plan(&checked, &ENVIRONMENT) {
         let detail = format!("program instantiation failed: {why}");
-        errors.push(FieldError::internal(path, detail));
+        errors.internal(path, detail);
         return;
     }
     if cel::estimate(&checked, Some(&DEVICE)).max > MAX_COST {
-        errors.push(FieldError::forbidden(
-            path,
-            "too complex, exceeds cost limit",
-        ));
+        errors.forbidden(path, "too complex, exceeds cost limit");
     }
 }
 

@@ -8,7 +8,7 @@ use crate::builtin::defaulting::{part, parts};
 use crate::builtin::pod_spec::affinity::check_node_selector;
 use crate::builtin::quantities::quantity;
 use crate::meta::go::quantity::Quantity;
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, json, names};
+use crate::meta::{ErrorList, Map, Path, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each, required_one_of, same};
 
 /// The most attributes and capacities of a device, and values of its attributes.
@@ -91,7 +91,7 @@ pub fn check_device(
     if chosen {
         check_place(errors, path, device);
     } else if placed {
-        errors.push(FieldError::invalid(path, Value::Null, NO_PLACE));
+        errors.invalid(path, Value::Null, NO_PLACE);
     }
     check_binding(errors, path, device);
 }
@@ -102,7 +102,7 @@ fn check_properties(errors: &mut ErrorList, path: &Path, device: &Value) {
         let detail = format!(
             "the total number of attributes and capacities must not exceed {PROPERTIES_MAX}"
         );
-        errors.push(FieldError::invalid(path, count, detail));
+        errors.invalid(path, count, detail);
     }
     let values: usize = device
         .entries("attributes")
@@ -117,7 +117,7 @@ fn check_properties(errors: &mut ErrorList, path: &Path, device: &Value) {
     if values > ATTRIBUTE_VALUES_MAX {
         let detail =
             format!("the total number of attribute values must not exceed {ATTRIBUTE_VALUES_MAX}");
-        errors.push(FieldError::invalid(path, values, detail));
+        errors.invalid(path, values, detail);
     }
     let attributes = path.child("attributes");
     for (name, attribute) in device.entries("attributes") {
@@ -136,7 +136,7 @@ fn check_properties(errors: &mut ErrorList, path: &Path, device: &Value) {
             check_request_policy(errors, &path, policy, &most);
         } else {
             let detail = "allowMultipleAllocations must be true";
-            errors.push(FieldError::forbidden(&path, detail));
+            errors.forbidden(&path, detail);
         }
     }
 }
@@ -156,13 +156,13 @@ fn shortened(name: &str) -> String {
 fn check_attribute(errors: &mut ErrorList, path: &Path, attribute: &Value) {
     let text = |errors: &mut ErrorList, path: &Path, value: &str| {
         if value.len() > ATTRIBUTE_MAX {
-            errors.push(FieldError::too_long(path, ATTRIBUTE_MAX));
+            errors.too_long(path, ATTRIBUTE_MAX);
         }
     };
     let version = |errors: &mut ErrorList, path: &Path, value: &str| {
         if !is_semantic_version(value) {
             let detail = "must be a string compatible with semver.org spec 2.0.0";
-            errors.push(FieldError::invalid(path, value, detail));
+            errors.invalid(path, value, detail);
         }
         text(errors, path, value);
     };
@@ -185,7 +185,7 @@ fn check_attribute(errors: &mut ErrorList, path: &Path, attribute: &Value) {
         .chain(&SEVERAL)
         .filter(|key| attribute.field(key).is_some());
     match set.count() {
-        0 => errors.push(FieldError::invalid(path, "", ONE_VALUE)),
+        0 => errors.invalid(path, "", ONE_VALUE),
         1 => {}
         _ => {
             let shown = json!({
@@ -198,7 +198,7 @@ fn check_attribute(errors: &mut ErrorList, path: &Path, attribute: &Value) {
                 "StringValues": attribute.field("strings"),
                 "VersionValues": attribute.field("versions"),
             });
-            errors.push(FieldError::invalid(path, shown, ONE_VALUE));
+            errors.invalid(path, shown, ONE_VALUE);
         }
     }
 }
@@ -234,7 +234,7 @@ fn check_request_policy(errors: &mut ErrorList, path: &Path, policy: &Value, mos
     let (key, default) = match (values.is_empty(), range) {
         (false, Some(_)) => {
             let detail = "exactly one policy can be specified, cannot specify \"validValues\" and \"validRange\" at the same time";
-            errors.push(FieldError::forbidden(path, detail));
+            errors.forbidden(path, detail);
             return;
         }
         (true, None) => return,
@@ -243,7 +243,7 @@ fn check_request_policy(errors: &mut ErrorList, path: &Path, policy: &Value, mos
     };
     let Some(default) = default.map(quantity) else {
         let detail = format!("required when {key} is defined");
-        errors.push(FieldError::required(&path.child("default"), detail));
+        errors.required(&path.child("default"), detail);
         return;
     };
     match range {
@@ -264,7 +264,7 @@ fn check_valid_values(
         if pair[0] > pair[1] {
             let detail = "values must be sorted in ascending order";
             let path = path.index(index + 1);
-            errors.push(FieldError::invalid(&path, pair[1].to_string(), detail));
+            errors.invalid(&path, pair[1].to_string(), detail);
         }
     }
     let mut found = false;
@@ -273,7 +273,7 @@ fn check_valid_values(
             if amount > most {
                 let detail = format!("option is larger than capacity value: {most}");
                 let path = path.index(index);
-                errors.push(FieldError::invalid(&path, amount.to_string(), detail));
+                errors.invalid(&path, amount.to_string(), detail);
             }
             found |= amount == default;
         }
@@ -282,7 +282,7 @@ fn check_valid_values(
     }
     if !found {
         let detail = "default value is not valid according to the requestPolicy";
-        errors.push(FieldError::invalid(path, default.to_string(), detail));
+        errors.invalid(path, default.to_string(), detail);
     }
 }
 
@@ -296,15 +296,11 @@ fn check_range(
     let bound = |key: &str| range.field(key).map(quantity);
     let Some(min) = bound("min") else {
         let detail = "required when validRange is defined";
-        errors.push(FieldError::required(&path.child("min"), detail));
+        errors.required(&path.child("min"), detail);
         return;
     };
     let mut refuse = |key: &str, shown: &Quantity, detail: String| {
-        errors.push(FieldError::invalid(
-            &path.child(key),
-            shown.to_string(),
-            detail,
-        ));
+        errors.invalid(&path.child(key), shown.to_string(), detail);
     };
     if min > *most {
         refuse(
@@ -383,15 +379,15 @@ fn check_consumptions(errors: &mut ErrorList, path: &Path, consumptions: &[Value
 pub fn check_counters(errors: &mut ErrorList, path: &Path, set: &Value, name_key: &str) {
     let name = set.str(name_key);
     if name.is_empty() {
-        errors.push(FieldError::required(&path.child(name_key), ""));
+        errors.required(&path.child(name_key), "");
     } else {
         check_label(errors, &path.child(name_key), name);
     }
     let path = path.child("counters");
     match set.entries("counters").count() {
-        0 => errors.push(FieldError::required(&path, "")),
+        0 => errors.required(&path, ""),
         count if count > COUNTERS_MAX => {
-            errors.push(FieldError::too_many(&path, count, COUNTERS_MAX));
+            errors.too_many(&path, count, COUNTERS_MAX);
         }
         _ => {
             for (name, _) in set.entries("counters") {
@@ -407,7 +403,7 @@ fn check_place(errors: &mut ErrorList, path: &Path, device: &Value) {
     match device.opt_str("nodeName") {
         Some("") => {
             let path = path.child("nodeName");
-            errors.push(FieldError::invalid(&path, "", "must not be empty"));
+            errors.invalid(&path, "", "must not be empty");
         }
         Some(node) => {
             set.push("`nodeName`");
@@ -424,16 +420,16 @@ fn check_place(errors: &mut ErrorList, path: &Path, device: &Value) {
         Some(true) => set.push("`allNodes`"),
         Some(false) => {
             let detail = "must be either unset or set to true";
-            errors.push(FieldError::invalid(&path.child("allNodes"), false, detail));
+            errors.invalid(&path.child("allNodes"), false, detail);
         }
         None => {}
     }
     match set.len() {
-        0 => errors.push(FieldError::required(path, ONE_PLACE)),
+        0 => errors.required(path, ONE_PLACE),
         1 => {}
         _ => {
             let shown = format!("{{{}}}", set.join(", "));
-            errors.push(FieldError::invalid(path, shown, ONE_PLACE));
+            errors.invalid(path, shown, ONE_PLACE);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::device_rules::{CONFIGS_MAX, check_opaque, check_selectors, check_size
 use crate::builtin::columns::NAME_AND_AGE;
 use crate::builtin::compute_resources::is_extended;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, Object, Path};
 use crate::registry::validation::Fields;
 use crate::registry::{Context, MetaChecks, Strategy};
 
@@ -41,11 +41,11 @@ impl Strategy for DeviceClassStrategy {
             .map("spec")
             .and_then(|spec| spec.opt_str("extendedResourceName"));
         if let Some(name) = name.filter(|name| !is_extended(name)) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("extendedResourceName"),
                 name,
                 "must be a valid extended resource name",
-            ));
+            );
         }
         errors
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::cel_selector::check_expression;
 use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
-use crate::meta::{ErrorList, FieldError, Path, Value, go, names};
+use crate::meta::{ErrorList, Path, Value, go, names};
 use crate::registry::validation::{Fields, invalid_each};
 
 /// Bounds of lists: selectors of a request, and configurations.
@@ -21,7 +21,7 @@ pub const IDENTIFIER_MAX: usize = 32;
 /// Refuses a list that is too long, and reports whether the rest of it is to be checked.
 pub fn check_size(errors: &mut ErrorList, path: &Path, list: &[Value], max: usize) -> bool {
     if list.len() > max {
-        errors.push(FieldError::too_many(path, list.len(), max));
+        errors.too_many(path, list.len(), max);
     }
     list.len() <= max
 }
@@ -31,7 +31,7 @@ pub fn check_unique<'a>(errors: &mut ErrorList, path: &Path, keys: impl Iterator
     let mut seen = BTreeSet::new();
     for (index, key) in keys.enumerate() {
         if !seen.insert(key) {
-            errors.push(FieldError::duplicate(&path.index(index), key));
+            errors.duplicate(&path.index(index), key);
         }
     }
 }
@@ -47,12 +47,9 @@ pub fn check_selectors(errors: &mut ErrorList, path: &Path, selectors: &[Value])
     for (index, selector) in selectors.iter().enumerate() {
         let path = path.index(index).child("cel");
         match selector.map("cel") {
-            None => errors.push(FieldError::required(&path, "")),
+            None => errors.required(&path, ""),
             Some(cel) if cel.str("expression").len() > EXPRESSION_MAX => {
-                errors.push(FieldError::too_long(
-                    &path.child("expression"),
-                    EXPRESSION_MAX,
-                ));
+                errors.too_long(&path.child("expression"), EXPRESSION_MAX);
             }
             Some(cel) => check_expression(errors, &path.child("expression"), cel.str("expression")),
         }
@@ -63,7 +60,7 @@ pub fn check_selectors(errors: &mut ErrorList, path: &Path, selectors: &[Value])
 pub fn check_opaque(errors: &mut ErrorList, path: &Path, config: &Value) {
     let path = path.child("opaque");
     let Some(opaque) = config.map("opaque") else {
-        errors.push(FieldError::required(&path, ""));
+        errors.required(&path, "");
         return;
     };
     check_csi_driver_name(errors, &path.child("driver"), opaque.str("driver"));
@@ -77,16 +74,12 @@ pub fn check_opaque(errors: &mut ErrorList, path: &Path, config: &Value) {
 /// A JSON object that only a driver understands.
 pub fn check_json(errors: &mut ErrorList, path: &Path, object: Option<&Value>) {
     match object {
-        None => errors.push(FieldError::required(path, "")),
+        None => errors.required(path, ""),
         Some(object) if object.to_string().len() > PARAMETERS_MAX => {
-            errors.push(FieldError::too_long(path, PARAMETERS_MAX));
+            errors.too_long(path, PARAMETERS_MAX);
         }
         Some(Value::Object(_)) => {}
-        Some(_) => errors.push(FieldError::invalid(
-            path,
-            "<value omitted>",
-            "must be a valid JSON object",
-        )),
+        Some(_) => errors.invalid(path, "<value omitted>", "must be a valid JSON object"),
     }
 }
 
@@ -97,16 +90,12 @@ pub fn check_qualified_name(errors: &mut ErrorList, path: &Path, name: &str) {
         [identifier] => identifier,
         [domain, identifier] => {
             if domain.is_empty() {
-                errors.push(FieldError::invalid(
-                    path,
-                    "",
-                    "the domain must not be empty",
-                ));
+                errors.invalid(path, "", "the domain must not be empty");
             } else {
                 check_csi_driver_name(errors, path, domain);
             }
             if identifier.is_empty() {
-                errors.push(FieldError::invalid(path, "", "the name must not be empty"));
+                errors.invalid(path, "", "the name must not be empty");
                 return;
             }
             identifier
@@ -115,7 +104,7 @@ pub fn check_qualified_name(errors: &mut ErrorList, path: &Path, name: &str) {
         _ => return,
     };
     if identifier.len() > IDENTIFIER_MAX {
-        errors.push(FieldError::too_long(path, IDENTIFIER_MAX));
+        errors.too_long(path, IDENTIFIER_MAX);
     }
     invalid_each(errors, path, identifier, names::c_identifier(identifier));
 }
@@ -143,17 +132,17 @@ pub fn check_binding(errors: &mut ErrorList, path: &Path, device: &Value) {
     for (index, condition) in texts(device.list(feared)).enumerate() {
         let path = path.child(feared).index(index);
         if !seen.insert(condition) {
-            errors.push(FieldError::duplicate(&path, condition));
+            errors.duplicate(&path, condition);
         }
         if known.contains(condition) {
             let detail = "bindingFailureConditions must not overlap with bindingConditions";
-            errors.push(FieldError::invalid(&path, condition, detail));
+            errors.invalid(&path, condition, detail);
         }
     }
     for (key, other) in [(wanted, feared), (feared, wanted)] {
         if device.list(key).is_empty() && !device.list(other).is_empty() {
             let detail = format!("{key} are required to use {other}");
-            errors.push(FieldError::invalid(&path.child(key), Value::Null, detail));
+            errors.invalid(&path.child(key), Value::Null, detail);
         }
     }
 }
@@ -183,7 +172,7 @@ pub fn check_uuid(errors: &mut ErrorList, path: &Path, text: &str) {
     };
     if let Some(problem) = problem {
         let detail = format!("error validating uid: {problem}");
-        errors.push(FieldError::invalid(path, text, detail));
+        errors.invalid(path, text, detail);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::builtin::defaulting::{fill, parts};
 use crate::builtin::pod_spec::affinity::check_node_selector;
 use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, go, names, time};
+use crate::meta::{ErrorList, Map, Object, Path, Value, go, names, time};
 use crate::registry::validation::{Fields, immutable, immutable_text, invalid_each};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -106,18 +106,18 @@ fn check(object: &Object, old: Option<&Object>) -> ErrorList {
         pool.int("generation").unwrap_or(0),
     );
     if count <= 0 {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &pool_path.child("resourceSliceCount"),
             count,
             "must be greater than zero",
-        ));
+        );
     }
     if generation < 0 {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &pool_path.child("generation"),
             generation,
             "must be greater than or equal to zero",
-        ));
+        );
     }
     if let Some(old) = old {
         immutable_text(
@@ -141,11 +141,11 @@ fn check(object: &Object, old: Option<&Object>) -> ErrorList {
     }
     check_place(&mut errors, &path, spec);
     if spec.field("sharedCounters").is_some() && spec.field("devices").is_some() {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path,
             "",
             "only one of `sharedCounters` or `devices` is allowed",
-        ));
+        );
     }
     check_devices(&mut errors, &path.child("devices"), spec, old);
     let sets = spec.list("sharedCounters");
@@ -164,11 +164,11 @@ fn check_place(errors: &mut ErrorList, path: &Path, spec: &Map) {
     let mut set = Vec::new();
     if let Some(node) = spec.opt_str("nodeName") {
         if node.is_empty() {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("nodeName"),
                 node,
                 "must be either unset or set to a non-empty string",
-            ));
+            );
         } else {
             set.push("`nodeName`");
             invalid_each(
@@ -188,11 +188,11 @@ fn check_place(errors: &mut ErrorList, path: &Path, spec: &Map) {
                 .field("nodeSelectorTerms")
                 .cloned()
                 .unwrap_or_default();
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("nodeSelectorTerms"),
                 shown,
                 "must have exactly one node selector term",
-            ));
+            );
         }
     }
     for (key, told) in [
@@ -201,24 +201,20 @@ fn check_place(errors: &mut ErrorList, path: &Path, spec: &Map) {
     ] {
         match spec.opt_flag(key) {
             Some(true) => set.push(told),
-            Some(false) => errors.push(FieldError::invalid(
+            Some(false) => errors.invalid(
                 &path.child(key),
                 false,
                 "must be either unset or set to true",
-            )),
+            ),
             None => {}
         }
     }
     match set.len() {
-        0 => errors.push(FieldError::required(path, ONE_PLACE)),
+        0 => errors.required(path, ONE_PLACE),
         1 => {}
         _ => {
             let detail = format!("{ONE_PLACE}, but multiple fields are set");
-            errors.push(FieldError::invalid(
-                path,
-                format!("{{{}}}", set.join(", ")),
-                detail,
-            ));
+            errors.invalid(path, format!("{{{}}}", set.join(", ")), detail);
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, boolean, integer, text};
 use crate::builtin::defaulting::fill;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry};
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, Object, Path};
 use crate::registry::validation::{Fields, immutable, one_of};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -44,18 +44,15 @@ impl Strategy for PriorityClassStrategy {
                 let detail = format!(
                     "priority class names with '{SYSTEM}' prefix are reserved for system use only. error: {why}"
                 );
-                errors.push(FieldError::forbidden(
-                    &Path::new("metadata").child("name"),
-                    detail,
-                ));
+                errors.forbidden(&Path::new("metadata").child("name"), detail);
             }
         } else if value > USER_MAX {
             let detail = format!("maximum allowed value of a user defined priority is {USER_MAX}");
-            errors.push(FieldError::forbidden(&Path::new("value"), detail));
+            errors.forbidden(&Path::new("value"), detail);
         }
         let path = Path::new("preemptionPolicy");
         match object.opt_str("preemptionPolicy") {
-            Some("") => errors.push(FieldError::required(&path, "")),
+            Some("") => errors.required(&path, ""),
             Some(policy) => one_of(
                 &mut errors,
                 &path,
@@ -76,10 +73,7 @@ impl Strategy for PriorityClassStrategy {
     ) -> ErrorList {
         let mut errors = ErrorList::new();
         if object.int("value").unwrap_or(0) != old.int("value").unwrap_or(0) {
-            errors.push(FieldError::forbidden(
-                &Path::new("value"),
-                "may not be changed in an update.",
-            ));
+            errors.forbidden(&Path::new("value"), "may not be changed in an update.");
         }
         let key = "preemptionPolicy";
         immutable(

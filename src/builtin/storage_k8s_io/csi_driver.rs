@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, UNSET, boolean, join, text};
 use crate::builtin::defaulting::fill;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, str_at};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, str_at};
 use crate::registry::validation::{Fields, immutable, one_of, same};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -106,22 +106,18 @@ impl Strategy for CsiDriverStrategy {
         }
         let key = "nodeAllocatableUpdatePeriodSeconds";
         if let Some(period) = spec.int(key).filter(|period| *period < PERIOD_MIN) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child(key),
                 period,
                 "must be greater than or equal to 10 seconds",
-            ));
+            );
         }
         if let Some(flag) = spec
             .opt_flag("serviceAccountTokenInSecrets")
             .filter(|_| spec.list("tokenRequests").is_empty())
         {
             let detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified";
-            errors.push(FieldError::invalid(
-                &path.child("serviceAccountTokenInSecrets"),
-                flag,
-                detail,
-            ));
+            errors.invalid(&path.child("serviceAccountTokenInSecrets"), flag, detail);
         }
         errors
     }
@@ -166,7 +162,7 @@ fn check_token_requests(errors: &mut ErrorList, path: &Path, requests: &[Value])
         let path = path.index(index);
         let audience = request.str("audience");
         if !audiences.insert(audience) {
-            errors.push(FieldError::duplicate(&path.child("audience"), audience));
+            errors.duplicate(&path.child("audience"), audience);
             continue;
         }
         let Some(seconds) = request.int("expirationSeconds") else {
@@ -174,18 +170,18 @@ fn check_token_requests(errors: &mut ErrorList, path: &Path, requests: &[Value])
         };
         let path = path.child("expirationSeconds");
         if seconds < TOKEN_MIN {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 seconds,
                 "may not specify a duration less than 10 minutes",
-            ));
+            );
         }
         if seconds > TOKEN_MAX {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 seconds,
                 "may not specify a duration larger than 2^32 seconds",
-            ));
+            );
         }
     }
 }

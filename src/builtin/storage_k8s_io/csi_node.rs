@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, integer};
 use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, not_negative, same};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -36,10 +36,7 @@ impl Strategy for CsiNodeStrategy {
             let path = path.index(index);
             check_driver(&mut errors, &path, driver);
             if !seen.insert(driver.str("name")) {
-                errors.push(FieldError::duplicate(
-                    &path.child("name"),
-                    driver.str("name"),
-                ));
+                errors.duplicate(&path.child("name"), driver.str("name"));
             }
             check_topology_keys(&mut errors, &path, driver.list("topologyKeys"));
         }
@@ -62,7 +59,7 @@ impl Strategy for CsiNodeStrategy {
                     .iter()
                     .any(|key| !same(driver.field(key), before.field(key)))
                 {
-                    errors.push(FieldError::invalid(&path, driver_shown(driver), IMMUTABLE));
+                    errors.invalid(&path, driver_shown(driver), IMMUTABLE);
                 }
             }
         }
@@ -84,14 +81,14 @@ fn check_driver(errors: &mut ErrorList, path: &Path, driver: &Value) {
     check_csi_driver_name(errors, &path.child("name"), driver.str("name"));
     let id = driver.str("nodeID");
     if id.is_empty() {
-        errors.push(FieldError::required(&path.child("nodeID"), ""));
+        errors.required(&path.child("nodeID"), "");
     }
     if id.len() > NODE_ID_MAX {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("nodeID"),
             id,
             format!("must be {NODE_ID_MAX} characters or less"),
-        ));
+        );
     }
     let count = driver
         .map("allocatable")
@@ -107,10 +104,10 @@ fn check_topology_keys(errors: &mut ErrorList, path: &Path, keys: &[Value]) {
     let mut seen = BTreeSet::new();
     for key in keys.iter().filter_map(Value::as_str) {
         if key.is_empty() {
-            errors.push(FieldError::required(path, ""));
+            errors.required(path, "");
         }
         if !seen.insert(key) {
-            errors.push(FieldError::duplicate(path, key));
+            errors.duplicate(path, key);
         }
         invalid_each(errors, path, key, names::qualified_name(key));
     }

@@ -4,7 +4,7 @@ use crate::builtin::columns::DefaultPrinter;
 use crate::builtin::node_labels::{selector_warnings, term_warnings};
 use crate::builtin::quantities::quantity;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Object, Path, names};
+use crate::meta::{ErrorList, Object, Path, names};
 use crate::registry::validation::{
     Fields, IMMUTABLE, NOT_NEGATIVE, SelectorOptions, immutable_text, invalid_each, same,
     validate_label_selector,
@@ -63,11 +63,11 @@ impl Strategy for CsiStorageCapacityStrategy {
         );
         let (new, was) = (object.field("nodeTopology"), old.field("nodeTopology"));
         if !same(new, was) || new.is_some() != was.is_some() {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &Path::new("nodeTopology"),
                 new.cloned().unwrap_or_default(),
                 IMMUTABLE,
-            ));
+            );
         }
         let key = "storageClassName";
         immutable_text(&mut errors, &Path::new(key), object.str(key), old.str(key));
@@ -94,11 +94,7 @@ fn check(object: &Object, options: SelectorOptions) -> ErrorList {
         .field("capacity")
         .filter(|capacity| quantity(capacity).sign() < 0)
     {
-        errors.push(FieldError::invalid(
-            &Path::new("capacity"),
-            capacity.clone(),
-            NOT_NEGATIVE,
-        ));
+        errors.invalid(&Path::new("capacity"), capacity.clone(), NOT_NEGATIVE);
     }
     errors
 }

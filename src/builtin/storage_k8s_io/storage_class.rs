@@ -53,7 +53,7 @@ impl Strategy for StorageClassStrategy {
         }
         let path = Path::new("volumeBindingMode");
         match object.opt_str("volumeBindingMode") {
-            None => errors.push(FieldError::required(&path, "")),
+            None => errors.required(&path, ""),
             Some(mode) => one_of(
                 &mut errors,
                 &path,
@@ -119,7 +119,7 @@ impl Strategy for StorageClassStrategy {
 
 pub fn check_provisioner(errors: &mut ErrorList, path: &Path, name: &str) {
     if name.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
         return;
     }
     let lower = name.to_lowercase();
@@ -131,24 +131,21 @@ pub fn check_parameters(errors: &mut ErrorList, parameters: Option<&Map>, may_be
     let empty = Map::new();
     let parameters = parameters.unwrap_or(&empty);
     if parameters.len() > PARAMETERS_MAX {
-        errors.push(FieldError::too_long(&path, PARAMETERS_MAX));
+        errors.too_long(&path, PARAMETERS_MAX);
         return;
     }
     if parameters.contains_key("") {
-        errors.push(FieldError::invalid(&path, "", "field can not be empty."));
+        errors.invalid(&path, "", "field can not be empty.");
     }
     let size: usize = parameters
         .iter()
         .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
         .sum();
     if size > PARAMETERS_SIZE_MAX {
-        errors.push(FieldError::too_long(&path, PARAMETERS_SIZE_MAX));
+        errors.too_long(&path, PARAMETERS_SIZE_MAX);
     }
     if parameters.is_empty() && !may_be_empty {
-        errors.push(FieldError::required(
-            &path,
-            "must contain at least one key/value pair",
-        ));
+        errors.required(&path, "must contain at least one key/value pair");
     }
 }
 
@@ -162,7 +159,7 @@ fn check_topologies(errors: &mut ErrorList, path: &Path, topologies: &[Value]) {
             let values = check_requirement(errors, &path, requirement);
             let key = requirement.str("key");
             if keys.contains_key(key) {
-                errors.push(FieldError::duplicate(&path.child("key"), key));
+                errors.duplicate(&path.child("key"), key);
             }
             keys.insert(key, values);
         }
@@ -183,12 +180,12 @@ fn check_requirement<'a>(
     let values = requirement.list("values");
     let values_path = path.child("values");
     if values.is_empty() {
-        errors.push(FieldError::required(&values_path, ""));
+        errors.required(&values_path, "");
     }
     for (index, value) in values.iter().enumerate() {
         let value = value.as_str().unwrap_or("");
         if !found.insert(value) {
-            errors.push(FieldError::duplicate(&values_path.index(index), value));
+            errors.duplicate(&values_path.index(index), value);
         }
     }
     let key = requirement.str("key");

@@ -5,7 +5,7 @@ use crate::builtin::internal_types;
 use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, STATUS_ALONE};
 use crate::builtin::volume_spec::check_volume_spec;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, same};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -61,11 +61,7 @@ impl Strategy for VolumeAttachmentStrategy {
     ) -> ErrorList {
         let mut errors = self.validate(ctx, object);
         if !same(object.field("spec"), old.field("spec")) {
-            errors.push(FieldError::invalid(
-                &Path::new("spec"),
-                spec_shown(object),
-                IMMUTABLE,
-            ));
+            errors.invalid(&Path::new("spec"), spec_shown(object), IMMUTABLE);
         }
         errors
     }
@@ -91,13 +87,13 @@ fn check_source(errors: &mut ErrorList, path: &Path, source: &Map) {
         source.map("inlineVolumeSpec"),
         source.opt_str("persistentVolumeName"),
     ) {
-        (None, None) => errors.push(FieldError::required(path, ONE_OF_BOTH)),
-        (Some(_), Some(_)) => errors.push(FieldError::forbidden(path, ONE_OF_BOTH)),
+        (None, None) => errors.required(path, ONE_OF_BOTH),
+        (Some(_), Some(_)) => errors.forbidden(path, ONE_OF_BOTH),
         (None, Some("")) => {
-            errors.push(FieldError::required(
+            errors.required(
                 &path.child("persistentVolumeName"),
                 "must specify non empty persistentVolumeName",
-            ));
+            );
         }
         (None, Some(_)) => {}
         (Some(inline), None) => {
@@ -114,28 +110,18 @@ fn check_status(errors: &mut ErrorList, status: &Map) {
         .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
         .sum();
     if size > METADATA_MAX {
-        errors.push(FieldError::too_long(
-            &path.child("attachmentMetadata"),
-            METADATA_MAX,
-        ));
+        errors.too_long(&path.child("attachmentMetadata"), METADATA_MAX);
     }
     for key in ["attachError", "detachError"] {
         let Some(error) = status.map(key) else {
             continue;
         };
         if error.str("message").len() > MESSAGE_MAX {
-            errors.push(FieldError::too_long(
-                &path.child(key).child("message"),
-                METADATA_MAX,
-            ));
+            errors.too_long(&path.child(key).child("message"), METADATA_MAX);
         }
         if let Some(code) = error.int("errorCode").filter(|code| *code < 0) {
             let detail = names::range_error(0, i64::from(i32::MAX));
-            errors.push(FieldError::invalid(
-                &path.child(key).child("errorCode"),
-                code,
-                detail,
-            ));
+            errors.invalid(&path.child(key).child("errorCode"), code, detail);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::storage_class::{check_parameters, check_provisioner};
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, Object, Path};
 use crate::registry::validation::{Fields, same};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -43,10 +43,7 @@ impl Strategy for VolumeAttributesClassStrategy {
         let mut errors = ErrorList::new();
         for key in ["driverName", "parameters"] {
             if !same(object.field(key), old.field(key)) {
-                errors.push(FieldError::forbidden(
-                    &Path::new(key),
-                    format!("updates to {key} are forbidden."),
-                ));
+                errors.forbidden(&Path::new(key), format!("updates to {key} are forbidden."));
             }
         }
         errors.extend(self.validate(ctx, object));

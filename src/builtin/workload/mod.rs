@@ -4,7 +4,7 @@ pub mod rollout;
 
 use crate::builtin::pod_spec::template::{template_warnings, validate_template};
 use crate::builtin::pod_spec::validation_options::PodValidationOptions;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, names};
 use crate::registry::Context;
 use crate::registry::validation::{
     Fields, SelectorOptions, label_selector_matches, not_negative, validate_label_selector,
@@ -19,18 +19,18 @@ pub fn check_selector(
     kind: &str,
 ) -> bool {
     let Some(selector) = selector else {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
         return true;
     };
     let before = errors.len();
     validate_label_selector(errors, path, Some(selector), SelectorOptions::default());
     let usable = errors.len() == before;
     if is_empty_selector(selector) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             selector.clone(),
             format!("empty selector is invalid for {kind}"),
-        ));
+        );
     }
     usable
 }
@@ -54,11 +54,11 @@ pub fn check_labels_match(
         let shown = labels
             .filter(|labels| !labels.is_empty())
             .map_or(Value::Null, |labels| Value::Object(labels.clone()));
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("metadata").child("labels"),
             shown,
             "`selector` does not match template `labels`",
-        ));
+        );
     }
 }
 
@@ -69,18 +69,15 @@ pub fn check_runs_forever(errors: &mut ErrorList, path: &Path, template: &Map, k
     };
     let policy = spec.str("restartPolicy");
     if policy != "Always" {
-        errors.push(FieldError::not_supported(
+        errors.not_supported(
             &path.child("spec").child("restartPolicy"),
             policy,
             &["Always"],
-        ));
+        );
     }
     if spec.field("activeDeadlineSeconds").is_some() {
         let detail = format!("activeDeadlineSeconds in {kind} is not Supported");
-        errors.push(FieldError::forbidden(
-            &path.child("spec").child("activeDeadlineSeconds"),
-            detail,
-        ));
+        errors.forbidden(&path.child("spec").child("activeDeadlineSeconds"), detail);
     }
 }
 
@@ -102,11 +99,7 @@ pub fn check_selected_template(
         check_replica_template(errors, &path.child("template"), spec, &options);
     } else {
         let shown = selector.cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(
-            &path.child("selector"),
-            shown,
-            "invalid label selector",
-        ));
+        errors.invalid(&path.child("selector"), shown, "invalid label selector");
     }
 }
 
@@ -156,7 +149,7 @@ pub fn status_counts(
     for (key, limit, detail) in at_most {
         let count = status.int(key).unwrap_or(0);
         if count > status.int(limit).unwrap_or(0) {
-            errors.push(FieldError::invalid(&path.child(key), count, *detail));
+            errors.invalid(&path.child(key), count, *detail);
         }
     }
 }
@@ -169,11 +162,7 @@ pub fn collisions_only_grow(errors: &mut ErrorList, object: &Object, old: &Objec
     );
     if old.is_some_and(|old| new.is_none_or(|new| new < old)) {
         let path = Path::new("status").child("collisionCount");
-        errors.push(FieldError::invalid(
-            &path,
-            new.unwrap_or(0),
-            "cannot be decremented",
-        ));
+        errors.invalid(&path, new.unwrap_or(0), "cannot be decremented");
     }
 }
 

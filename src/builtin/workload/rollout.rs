@@ -1,6 +1,6 @@
 //! Numbers that may be percentages, as rolling updates have them.
 
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, names};
+use crate::meta::{ErrorList, Map, Path, Value, names};
 use crate::registry::validation::{Fields, invalid_each, not_negative};
 
 /// Checks that a number is not negative, or a string a percentage.
@@ -31,11 +31,7 @@ pub fn amount(value: &Value) -> i64 {
 /// Checks that a percentage is at most 100.
 pub fn check_at_most_all(errors: &mut ErrorList, path: &Path, value: &Value) {
     if percent(value).is_some_and(|percent| percent > 100) {
-        errors.push(FieldError::invalid(
-            path,
-            value.clone(),
-            "must not be greater than 100%",
-        ));
+        errors.invalid(path, value.clone(), "must not be greater than 100%");
     }
 }
 

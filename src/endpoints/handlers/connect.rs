@@ -9,7 +9,6 @@ use http::{Response, StatusCode};
 use super::{RequestContext, stream_options};
 use crate::auth::authz::{Attributes, Decision};
 use crate::endpoints::body::{self, Body};
-use crate::meta::field::FieldError;
 use crate::meta::go;
 use crate::meta::options::Query;
 use crate::meta::status::Result;
@@ -262,46 +261,36 @@ fn check_log_options(query: &Query, name: &str) -> Result<()> {
     );
     let mut errors = ErrorList::new();
     if let Some(tail) = tail.filter(|tail| *tail < 0) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &Path::new("tailLines"),
             tail,
             "must be greater than or equal to 0",
-        ));
+        );
     }
     if let Some(limit) = limit.filter(|limit| *limit < 1) {
-        errors.push(FieldError::invalid(
-            &Path::new("limitBytes"),
-            limit,
-            "must be greater than 0",
-        ));
+        errors.invalid(&Path::new("limitBytes"), limit, "must be greater than 0");
     }
     match since {
         Some(_) if given(query, "sinceTime").is_some() => {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &Path::new(""),
                 "at most one of `sinceTime` or `sinceSeconds` may be specified",
-            ));
+            );
         }
-        Some(since) if since < 1 => errors.push(FieldError::invalid(
-            &Path::new("sinceSeconds"),
-            since,
-            "must be greater than 0",
-        )),
+        Some(since) if since < 1 => {
+            errors.invalid(&Path::new("sinceSeconds"), since, "must be greater than 0")
+        }
         _ => {}
     }
     let stream = given(query, "stream").unwrap_or(STREAMS[0]);
     if !STREAMS.contains(&stream) {
-        errors.push(FieldError::not_supported(
-            &Path::new("stream"),
-            stream,
-            &STREAMS,
-        ));
+        errors.not_supported(&Path::new("stream"), stream, &STREAMS);
     }
     if stream != STREAMS[0] && tail.is_some() {
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             &Path::new(""),
             "`tailLines` and specific `stream` are mutually exclusive for now",
-        ));
+        );
     }
     if errors.is_empty() {
         Ok(())

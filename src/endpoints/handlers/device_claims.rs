@@ -189,7 +189,7 @@ async fn driver_errors(ctx: &RequestContext<'_>, new: &Object, old: &Object) -> 
                 verbs.join(" "),
                 status.message
             );
-            errors.push(FieldError::forbidden(&path, detail));
+            errors.forbidden(&path, detail);
         }
     }
     errors

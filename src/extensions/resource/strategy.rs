@@ -56,19 +56,19 @@ impl CustomStrategy {
     fn type_errors(&self, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         if object.kind() != self.gvk.kind {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &Path::new("kind"),
                 object.kind(),
                 format!("must be {}", self.gvk.kind),
-            ));
+            );
         }
         let api_version = self.gvk.api_version();
         if object.api_version() != api_version {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &Path::new("apiVersion"),
                 object.api_version(),
                 format!("must be {api_version}"),
-            ));
+            );
         }
         errors
     }
@@ -85,7 +85,7 @@ impl CustomStrategy {
         if let Some(path) = &scale.label_selector
             && let Err(why) = text_at(object, path)
         {
-            errors.push(FieldError::invalid(&Path::new(path), "", why));
+            errors.invalid(&Path::new(path), "", why);
         }
         errors
     }
@@ -324,18 +324,14 @@ fn finalizer_warnings(finalizer: &str) -> Vec<String> {
 fn replicas(errors: &mut ErrorList, object: &Object, path: &str) {
     let place = Path::new(path);
     match number_at(object, path).map(Option::unwrap_or_default) {
-        Err(why) => errors.push(FieldError::invalid(&place, 0, why)),
-        Ok(count) if count < 0 => errors.push(FieldError::invalid(
-            &place,
-            count,
-            "should be a non-negative integer",
-        )),
+        Err(why) => errors.invalid(&place, 0, why),
+        Ok(count) if count < 0 => errors.invalid(&place, count, "should be a non-negative integer"),
         Ok(count) if count > i64::from(i32::MAX) => {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &place,
                 count,
                 format!("should be less than or equal to {}", i32::MAX),
-            ));
+            );
         }
         Ok(_) => {}
     }

@@ -377,7 +377,7 @@ impl RuleValidator {
         let Some(schema) = &self.schema else {
             let why = "rule compiler initialization error: failed to convert to declType for CEL \
                        validation rules";
-            outcome.errors.push(FieldError::invalid(path, kind, why));
+            outcome.errors.invalid(path, kind, why);
             return;
         };
         let this = schema.value(subject.value);
@@ -385,9 +385,7 @@ impl RuleValidator {
         for rule in &self.rules {
             match outcome.budget {
                 Some(0) => {
-                    outcome
-                        .errors
-                        .push(FieldError::invalid(path, kind, OUT_OF_BUDGET));
+                    outcome.errors.invalid(path, kind, OUT_OF_BUDGET);
                     outcome.budget = None;
                     return;
                 }
@@ -431,9 +429,7 @@ type Seen<'a> = Result<CelValue<'a>, Error>;
 
 impl Evaluation<'_> {
     fn refuse(&self, outcome: &mut Outcome, detail: String) {
-        outcome
-            .errors
-            .push(FieldError::invalid(self.path, self.kind, detail));
+        outcome.errors.invalid(self.path, self.kind, detail);
     }
 
     fn run<'a>(&self, this: &Seen<'a>, before: Option<&Seen<'a>>, outcome: &mut Outcome) {

@@ -3,7 +3,7 @@
 use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::extensions::schema::lazy_path::LazyPath;
 use crate::extensions::schema::prune_and_default::read_meta;
-use crate::meta::{ErrorList, FieldError, Object, Path};
+use crate::meta::{ErrorList, Object, Path};
 use crate::meta::{Key, Map, Value, names};
 use crate::registry::NameRule;
 use crate::registry::validation::validate_generic_meta;
@@ -71,37 +71,25 @@ fn resource(errors: &mut ErrorList, place: &LazyPath<'_>, entries: &Map) {
     let at = |name: &str| place.path().child(name);
     for name in ["apiVersion", "kind"] {
         if !entries.contains_key(name) {
-            errors.push(FieldError::required(&at(name), ""));
+            errors.required(&at(name), "");
         }
     }
     match entries.get("apiVersion") {
         None => {}
         Some(Value::String(version)) if version.is_empty() => {
-            errors.push(FieldError::invalid(
-                &at("apiVersion"),
-                "",
-                "must not be empty",
-            ));
+            errors.invalid(&at("apiVersion"), "", "must not be empty");
         }
         Some(Value::String(version)) if version.matches('/').count() > 1 => {
             let why = format!("unexpected GroupVersion string: {version}");
-            errors.push(FieldError::invalid(
-                &at("apiVersion"),
-                version.as_str(),
-                why,
-            ));
+            errors.invalid(&at("apiVersion"), version.as_str(), why);
         }
         Some(Value::String(_)) => {}
-        Some(other) => errors.push(FieldError::invalid(
-            &at("apiVersion"),
-            other.clone(),
-            "must be a string",
-        )),
+        Some(other) => errors.invalid(&at("apiVersion"), other.clone(), "must be a string"),
     }
     match entries.get("kind") {
         None => {}
         Some(Value::String(kind)) if kind.is_empty() => {
-            errors.push(FieldError::invalid(&at("kind"), "", "must not be empty"))
+            errors.invalid(&at("kind"), "", "must not be empty")
         }
         Some(Value::String(kind)) => {
             let problems = names::dns1035_label(&kind.to_lowercase());
@@ -110,23 +98,17 @@ fn resource(errors: &mut ErrorList, place: &LazyPath<'_>, entries: &Map) {
                     "may have mixed case, but should otherwise match: {}",
                     problems.join(",")
                 );
-                errors.push(FieldError::invalid(&at("kind"), kind.as_str(), why));
+                errors.invalid(&at("kind"), kind.as_str(), why);
             }
         }
-        Some(other) => errors.push(FieldError::invalid(
-            &at("kind"),
-            other.clone(),
-            "must be a string",
-        )),
+        Some(other) => errors.invalid(&at("kind"), other.clone(), "must be a string"),
     }
     match entries
         .get("metadata")
         .map(|value| (value, read_meta(value)))
     {
         None => {}
-        Some((value, Err(why))) => {
-            errors.push(FieldError::invalid(&at("metadata"), value.clone(), why.0))
-        }
+        Some((value, Err(why))) => errors.invalid(&at("metadata"), value.clone(), why.0),
         Some((_, Ok((meta, _)))) => {
             let mut object = Object::default();
             object.insert("metadata", meta);

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::extensions::schema::lazy_path::LazyPath;
-use crate::meta::{ErrorList, FieldError, Key, Map, Value};
+use crate::meta::{ErrorList, Key, Map, Value};
 
 /// Every item of a set or map list that is there twice, reported at its second place.
 pub fn validate(place: &LazyPath<'_>, schema: &JsonSchemaProps, entries: &Map) -> ErrorList {
@@ -56,11 +56,7 @@ fn repeated_keys(errors: &mut ErrorList, place: &LazyPath<'_>, keys: &[String], 
         .find(|(_, item)| !item.is_object() && !item.is_null())
     {
         let what = "must be an object for an array of list-type map";
-        return errors.push(FieldError::invalid(
-            &LazyPath::Index(place, index).path(),
-            item.clone(),
-            what,
-        ));
+        return errors.invalid(&LazyPath::Index(place, index).path(), item.clone(), what);
     }
     let keys: HashSet<&str> = keys.iter().map(String::as_str).collect();
     let key = |item: &Value| {
@@ -83,10 +79,7 @@ fn repeated(errors: &mut ErrorList, place: &LazyPath<'_>, values: impl Iterator<
         let count = seen.entry(value.to_string()).or_default();
         *count += 1;
         if *count == 2 && !errors.is_full() {
-            errors.push(FieldError::duplicate(
-                &LazyPath::Index(place, index).path(),
-                value,
-            ));
+            errors.duplicate(&LazyPath::Index(place, index).path(), value);
         }
     }
 }

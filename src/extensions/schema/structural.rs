@@ -116,10 +116,7 @@ fn invariants<'a>(
         return;
     }
     if schema.kind == "array" && schema.items.is_none() {
-        errors.push(FieldError::required(
-            &path.child("items"),
-            "must be specified",
-        ));
+        errors.required(&path.child("items"), "must be specified");
     }
     if let Some(items) = &schema.items {
         let place = LazyPath::Field(path, "items");
@@ -132,10 +129,10 @@ fn invariants<'a>(
     }
     if let Some(additional) = &schema.additional {
         if level == Level::Root {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.child("additionalProperties"),
                 "must not be used at the root",
-            ));
+            );
         }
         if let Some(below) = &additional.schema {
             let place = LazyPath::Field(path, "additionalProperties");
@@ -153,17 +150,17 @@ fn invariants<'a>(
     metadata(errors, schema, level, path);
     if schema.embedded && !schema.preserves() && schema.properties.is_empty() {
         let why = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
-        errors.push(FieldError::required(&path.child("properties"), why));
+        errors.required(&path.child("properties"), why);
     }
 }
 
 fn extensions(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &LazyPath<'_>) {
     let mut refuse = |field: &str| {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child(field),
             true,
             "must be false if x-kubernetes-int-or-string is true",
-        ));
+        );
     };
     if schema.int_or_string && schema.preserves() {
         refuse("x-kubernetes-preserve-unknown-fields");
@@ -187,21 +184,14 @@ fn types(errors: &mut ErrorList, schema: &JsonSchemaProps, level: Level, path: &
             Level::Item => "must not be empty for specified array items",
             Level::Field => "must not be empty for specified object fields",
         };
-        errors.push(FieldError::required(&place(), why));
+        errors.required(&place(), why);
     }
     if schema.embedded && schema.additional.is_some() {
         let why = "must not be used if x-kubernetes-embedded-resource is set";
-        errors.push(FieldError::forbidden(
-            &path.child("additionalProperties"),
-            why,
-        ));
+        errors.forbidden(&path.child("additionalProperties"), why);
     }
     if level == Level::Root && !schema.kind.is_empty() && schema.kind != "object" {
-        errors.push(FieldError::invalid(
-            &place(),
-            schema.kind.as_str(),
-            "must be object at the root",
-        ));
+        errors.invalid(&place(), schema.kind.as_str(), "must be object at the root");
     }
 }
 
@@ -215,11 +205,7 @@ fn metadata(errors: &mut ErrorList, schema: &JsonSchemaProps, level: Level, path
             .filter(|property| is_resource && property.kind != "string")
         {
             let place = path.child("properties").key(name).child("type");
-            errors.push(FieldError::invalid(
-                &place,
-                property.kind.as_str(),
-                "must be string",
-            ));
+            errors.invalid(&place, property.kind.as_str(), "must be string");
         }
     }
     let Some(meta) = schema.properties.get("metadata") else {
@@ -227,15 +213,11 @@ fn metadata(errors: &mut ErrorList, schema: &JsonSchemaProps, level: Level, path
     };
     let place = || path.child("properties").key("metadata");
     if is_resource && meta.kind != "object" {
-        errors.push(FieldError::invalid(
-            &place().child("type"),
-            meta.kind.as_str(),
-            "must be object",
-        ));
+        errors.invalid(&place().child("type"), meta.kind.as_str(), "must be object");
     }
     if level == Level::Root && !restricts_only_names(meta) {
         let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-        errors.push(FieldError::forbidden(&place(), why));
+        errors.forbidden(&place(), why);
     }
 }
 
@@ -316,11 +298,11 @@ fn value_validation<'a>(
     }
     let pattern = schema.values.pattern.as_str();
     if let Some(why) = patterns.problem(pattern) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("pattern"),
             pattern,
             format!("must be a valid regular expression, but isn't: {why}"),
-        ));
+        );
     }
 }
 
@@ -353,14 +335,14 @@ fn nested<'a>(
     for (is_set, field, wanted) in FORBIDDEN_IN_VALUES {
         if is_set(schema) {
             let why = format!("must be {wanted} to be structural");
-            errors.push(FieldError::forbidden(&path.child(field), why));
+            errors.forbidden(&path.child(field), why);
         }
     }
     if schema.properties.contains_key("metadata") {
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             &path.child("properties").key("metadata"),
             "must not be specified in a nested context",
-        ));
+        );
     }
 }
 
@@ -398,10 +380,7 @@ fn completeness(
         return;
     }
     let Some(schema) = schema else {
-        errors.push(FieldError::required(
-            &at.path(),
-            format!("because it is defined in {from}"),
-        ));
+        errors.required(&at.path(), format!("because it is defined in {from}"));
         return;
     };
     value_completeness(errors, values, Some(schema), at, from);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::FieldReader;
 use super::many::{FEW, ManyLabels};
-use crate::meta::field::{FieldError, Path};
+use crate::meta::field::{ErrorList, FieldError, Path};
 use crate::meta::{Map, Value, names, str_at};
 
 /// The operator of a requirement.
@@ -50,24 +50,20 @@ impl Requirement {
     ) -> Result<Self, String> {
         let values: Vec<String> = values.into_iter().collect();
         let values_path = path.map_or_else(|| Path::new("values"), |path| path.child("values"));
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         match operator {
             Operator::In | Operator::NotIn if values.is_empty() => {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &values_path,
                     Value::Array(vec![]),
                     "for 'in', 'notin' operators, values set can't be empty",
-                ));
+                );
             }
             Operator::GreaterThan | Operator::LessThan => {
                 for (index, value) in values.iter().enumerate() {
                     if value.parse::<i64>().is_err() {
                         let why = "for 'Gt', 'Lt' operators, the value must be an integer";
-                        errors.push(FieldError::invalid(
-                            &values_path.index(index),
-                            value.clone(),
-                            why,
-                        ));
+                        errors.invalid(&values_path.index(index), value.clone(), why);
                     }
                 }
             }
@@ -76,11 +72,11 @@ impl Requirement {
         for (index, value) in values.iter().enumerate() {
             let wrong = names::label_value(value);
             if !wrong.is_empty() {
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &values_path.index(index).key(&key),
                     value.clone(),
                     wrong.join("; "),
-                ));
+                );
             }
         }
         match errors.len() {

@@ -25,14 +25,14 @@ pub fn invalid_unshown(path: &Path, detail: impl Into<String>) -> FieldError {
 /// Refuses a value outside an enumeration; absent is one too.
 pub fn one_of(errors: &mut ErrorList, path: &Path, value: &str, supported: &[&str]) {
     if !supported.contains(&value) {
-        errors.push(FieldError::not_supported(path, value, supported));
+        errors.not_supported(path, value, supported);
     }
 }
 
 /// Refuses an absent value, and one outside an enumeration.
 pub fn required_one_of(errors: &mut ErrorList, path: &Path, value: &str, supported: &[&str]) {
     if value.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
     } else {
         one_of(errors, path, value, supported);
     }
@@ -41,7 +41,7 @@ pub fn required_one_of(errors: &mut ErrorList, path: &Path, value: &str, support
 /// A segment of a URL path that must be given.
 pub fn required_segment(errors: &mut ErrorList, path: &Path, value: &str) {
     if value.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
     } else {
         invalid_each(errors, path, value, names::path_segment_name(value));
     }
@@ -54,7 +54,7 @@ pub fn validate_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Va
         let path = path.index(index);
         let kind = condition.str("type");
         if !kinds.insert(kind) {
-            errors.push(FieldError::duplicate(&path.child("type"), kind));
+            errors.duplicate(&path.child("type"), kind);
         }
         validate_condition(errors, &path, condition);
     }
@@ -78,18 +78,18 @@ fn validate_condition(errors: &mut ErrorList, path: &Path, condition: &Value) {
         .int("observedGeneration")
         .filter(|generation| *generation < 0)
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("observedGeneration"),
             generation,
             "must be greater than or equal to zero",
-        ));
+        );
     }
     if condition.str("lastTransitionTime").is_empty() {
-        errors.push(FieldError::required(&path.child("lastTransitionTime"), ""));
+        errors.required(&path.child("lastTransitionTime"), "");
     }
     let (reason, reason_path) = (condition.str("reason"), path.child("reason"));
     if reason.is_empty() {
-        errors.push(FieldError::required(&reason_path, ""));
+        errors.required(&reason_path, "");
     } else {
         if !is_reason(reason) {
             let detail = format!(
@@ -97,14 +97,14 @@ fn validate_condition(errors: &mut ErrorList, path: &Path, condition: &Value) {
                  '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or \
                  'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '{REASON}')"
             );
-            errors.push(FieldError::invalid(&reason_path, reason, detail));
+            errors.invalid(&reason_path, reason, detail);
         }
         if reason.len() > REASON_MAX {
-            errors.push(FieldError::too_long(&reason_path, REASON_MAX));
+            errors.too_long(&reason_path, REASON_MAX);
         }
     }
     if condition.str("message").len() > MESSAGE_MAX {
-        errors.push(FieldError::too_long(&path.child("message"), MESSAGE_MAX));
+        errors.too_long(&path.child("message"), MESSAGE_MAX);
     }
 }
 

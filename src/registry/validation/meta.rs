@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use super::{Fields, IMMUTABLE, invalid_each, not_negative, same};
 use crate::meta::names::{self, Problems};
-use crate::meta::{ErrorList, FieldError, Gvk, Map, Object, Path, Value};
+use crate::meta::{ErrorList, Gvk, Map, Object, Path, Value};
 use crate::registry::{MetaChecks, NameRule, Strategy};
 
 /// Keys and values of all annotations of an object together, in bytes.
@@ -137,17 +137,14 @@ fn generic_meta(
         );
     }
     if object.name().is_empty() {
-        errors.push(FieldError::required(
-            &path.child("name"),
-            "name or generateName is required",
-        ));
+        errors.required(&path.child("name"), "name or generateName is required");
     } else {
         let mut problems = name_problems(rule, object.name(), false);
         problems.extend(more(object.name()));
         invalid_each(&mut errors, &path.child("name"), object.name(), problems);
     }
     match (namespaced, object.namespace()) {
-        (true, "") => errors.push(FieldError::required(&path.child("namespace"), "")),
+        (true, "") => errors.required(&path.child("namespace"), ""),
         (true, namespace) => invalid_each(
             &mut errors,
             &path.child("namespace"),
@@ -155,10 +152,7 @@ fn generic_meta(
             names::dns1123_label(namespace),
         ),
         (false, "") => {}
-        (false, _) => errors.push(FieldError::forbidden(
-            &path.child("namespace"),
-            "not allowed on this type",
-        )),
+        (false, _) => errors.forbidden(&path.child("namespace"), "not allowed on this type"),
     }
     not_negative(&mut errors, &path.child("generation"), object.generation());
     validate_labels(&mut errors, &path.child("labels"), object.labels());
@@ -189,18 +183,18 @@ fn generic_meta_update(new: &Object, old: &Object) -> ErrorList {
         );
     }
     if new.resource_version().is_empty() {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("resourceVersion"),
             "",
             "must be specified for an update",
-        ));
+        );
     }
     if new.generation() < old.generation() {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("generation"),
             new.generation(),
             "must not be decremented",
-        ));
+        );
     }
     let (new_meta, old_meta) = (metadata(new), metadata(old));
     for key in [
@@ -220,7 +214,7 @@ fn generic_meta_update(new: &Object, old: &Object) -> ErrorList {
                 (None, "name" | "namespace" | "uid") => Value::from(""),
                 (value, _) => value.cloned().unwrap_or_default(),
             };
-            errors.push(FieldError::invalid(&path.child(key), shown, IMMUTABLE));
+            errors.invalid(&path.child(key), shown, IMMUTABLE);
         }
     }
     validate_labels(&mut errors, &path.child("labels"), new.labels());
@@ -256,7 +250,7 @@ pub fn validate_annotations(errors: &mut ErrorList, path: &Path, annotations: Op
         invalid_each(errors, path, key, problems);
     }
     if size > ANNOTATIONS_MAX {
-        errors.push(FieldError::too_long(path, ANNOTATIONS_MAX));
+        errors.too_long(path, ANNOTATIONS_MAX);
     }
 }
 
@@ -276,11 +270,7 @@ fn owner_references(errors: &mut ErrorList, path: &Path, meta: &Map) {
                 let detail = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                 );
-                errors.push(FieldError::invalid(
-                    path,
-                    meta.list("ownerReferences"),
-                    detail,
-                ));
+                errors.invalid(path, meta.list("ownerReferences"), detail);
             }
         }
     }
@@ -296,31 +286,27 @@ fn owner_reference(errors: &mut ErrorList, path: &Path, owner: &Value) {
     };
     let gvk = Gvk::from_api_version(api_version_read, owner.str("kind"));
     if gvk.version.is_empty() {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("apiVersion"),
             api_version,
             "version must not be empty",
-        ));
+        );
     }
     check_not_empty(errors, path, owner, "kind");
     check_not_empty(errors, path, owner, "name");
     check_not_empty(errors, path, owner, "uid");
     if gvk == Gvk::new("", "v1", "Event") {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             owner.clone(),
             format!("/v1, Kind={} is disallowed from being an owner", gvk.kind),
-        ));
+        );
     }
 }
 
 fn check_not_empty(errors: &mut ErrorList, path: &Path, owner: &Value, key: &str) {
     if owner.str(key).is_empty() {
-        errors.push(FieldError::invalid(
-            &path.child(key),
-            "",
-            "must not be empty",
-        ));
+        errors.invalid(&path.child(key), "", "must not be empty");
     }
 }
 
@@ -330,11 +316,11 @@ fn finalizers(errors: &mut ErrorList, path: &Path, finalizers: &[Value]) {
     }
     let has = |name: &str| finalizers.iter().any(|one| one.as_str() == Some(name));
     if has("orphan") && has("foregroundDeletion") {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             finalizers,
             "finalizer orphan and foregroundDeletion cannot be both set",
-        ));
+        );
     }
 }
 
@@ -348,11 +334,11 @@ fn kube_finalizers(object: &Object, errors: &mut ErrorList) {
     {
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let path = Path::new("metadata").child("finalizers").index(index);
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 finalizer,
                 "name is neither a standard finalizer name nor is it fully qualified",
-            ));
+            );
         }
     }
 }
@@ -370,7 +356,7 @@ fn no_new_finalizers(errors: &mut ErrorList, path: &Path, new: &[Value], old: &[
             "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
             names.join(", ")
         );
-        errors.push(FieldError::forbidden(path, detail));
+        errors.forbidden(path, detail);
     }
 }
 
@@ -378,40 +364,30 @@ fn managed_fields(errors: &mut ErrorList, path: &Path, entries: &[Value]) {
     for (index, entry) in entries.iter().enumerate() {
         let operation = entry.str("operation");
         if operation != "Apply" && operation != "Update" {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.index(index).child("operation"),
                 operation,
                 "must be `Apply` or `Update`",
-            ));
+            );
         }
         let fields_type = entry.str("fieldsType");
         if !fields_type.is_empty() && fields_type != "FieldsV1" {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.index(index).child("fieldsType"),
                 fields_type,
                 "must be `FieldsV1`",
-            ));
+            );
         }
         let manager = entry.str("manager");
         if manager.len() > MANAGER_MAX {
-            errors.push(FieldError::too_long(
-                &path.index(index).child("manager"),
-                MANAGER_MAX,
-            ));
+            errors.too_long(&path.index(index).child("manager"), MANAGER_MAX);
         }
         for (at, c) in manager.char_indices().filter(|(_, c)| c.is_control()) {
             let detail = format!("invalid character U+{:04X} (at position {at})", c as u32);
-            errors.push(FieldError::invalid(
-                &path.index(index).child("manager"),
-                manager,
-                detail,
-            ));
+            errors.invalid(&path.index(index).child("manager"), manager, detail);
         }
         if entry.str("subresource").len() > SUBRESOURCE_MAX {
-            errors.push(FieldError::too_long(
-                &path.index(index).child("subresource"),
-                SUBRESOURCE_MAX,
-            ));
+            errors.too_long(&path.index(index).child("subresource"), SUBRESOURCE_MAX);
         }
     }
 }

@@ -50,25 +50,21 @@ pub fn invalid_number(errors: &mut ErrorList, path: &Path, value: i64, problems:
 /// Refuses a number below zero.
 pub fn not_negative(errors: &mut ErrorList, path: &Path, value: i64) {
     if value < 0 {
-        errors.push(FieldError::invalid(path, value, NOT_NEGATIVE));
+        errors.invalid(path, value, NOT_NEGATIVE);
     }
 }
 
 /// Refuses a change. Absent and empty are the same.
 pub fn immutable(errors: &mut ErrorList, path: &Path, new: Option<&Value>, old: Option<&Value>) {
     if !same(new, old) {
-        errors.push(FieldError::invalid(
-            path,
-            new.cloned().unwrap_or_default(),
-            IMMUTABLE,
-        ));
+        errors.invalid(path, new.cloned().unwrap_or_default(), IMMUTABLE);
     }
 }
 
 /// The same of a text, which is empty where it is absent.
 pub fn immutable_text(errors: &mut ErrorList, path: &Path, new: &str, old: &str) {
     if new != old {
-        errors.push(FieldError::invalid(path, new, IMMUTABLE));
+        errors.invalid(path, new, IMMUTABLE);
     }
 }
 

@@ -2,7 +2,7 @@
 //! match.
 
 use super::{Fields, invalid_each, validate_labels};
-use crate::meta::{ErrorList, FieldError, Path};
+use crate::meta::{ErrorList, Path};
 use crate::meta::{Map, Value, names};
 
 /// Leniencies for selectors that were stored before a rule existed.
@@ -44,23 +44,23 @@ fn validate_requirement(
     let values = requirement.list("values");
     match requirement.str("operator") {
         "In" | "NotIn" if values.is_empty() => {
-            errors.push(FieldError::required(
+            errors.required(
                 &path.child("values"),
                 "must be specified when `operator` is 'In' or 'NotIn'",
-            ));
+            );
         }
         "Exists" | "DoesNotExist" if !values.is_empty() => {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.child("values"),
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-            ));
+            );
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-        other => errors.push(FieldError::invalid(
+        other => errors.invalid(
             &path.child("operator"),
             other,
             "not a valid selector operator",
-        )),
+        ),
     }
     let key = requirement.str("key");
     invalid_each(errors, &path.child("key"), key, names::qualified_name(key));

@@ -47,7 +47,7 @@ impl Expressions {
     ) {
         let expression = variable.str("expression");
         if expression.trim().is_empty() {
-            errors.push(FieldError::required(path, "expression is not specified"));
+            errors.required(path, "expression is not specified");
         } else if let Err(why) = self.compiler.variable(name, expression, self.declarations) {
             errors.push(invalid(path, expression, &why));
         }
@@ -57,7 +57,7 @@ impl Expressions {
     pub fn check_validation(&self, errors: &mut ErrorList, path: &Path, validation: &Value) {
         let expression = validation.str("expression");
         if expression.trim().is_empty() {
-            errors.push(FieldError::required(path, "expression is not specified"));
+            errors.required(path, "expression is not specified");
         } else {
             self.check(errors, path, expression, Returns::Bool, self.declarations);
         }

@@ -12,7 +12,7 @@ use super::rules::{
 use crate::builtin::defaulting::{fill, part};
 use crate::builtin::resource_traits::{METADATA_FIELDS, ResourceEntry, ResourceTraits};
 use crate::cel::RESERVED;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, one_of, required_one_of, same, validate_conditions,
     validate_label_selector,
@@ -144,19 +144,16 @@ impl Strategy for ValidatingAdmissionPolicyBindingStrategy {
                 &["Audit", "Deny", "Warn"],
             );
             if !seen.insert(action) {
-                errors.push(FieldError::duplicate(&path.index(index), action));
+                errors.duplicate(&path.index(index), action);
             }
         }
         if seen.contains("Deny") && seen.contains("Warn") {
             let detail = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and \
                           headers serves no purpose)";
-            errors.push(FieldError::invalid(&path, actions, detail));
+            errors.invalid(&path, actions, detail);
         }
         if seen.is_empty() {
-            errors.push(FieldError::required(
-                &path,
-                "at least one validation action is required",
-            ));
+            errors.required(&path, "at least one validation action is required");
         }
         errors
     }
@@ -239,15 +236,12 @@ fn check_policy(
     }
     let constraints_path = path.child("matchConstraints");
     match spec.field("matchConstraints") {
-        None => errors.push(FieldError::required(&constraints_path, "")),
+        None => errors.required(&constraints_path, ""),
         Some(constraints) => {
             check_resources(errors, &constraints_path, constraints);
             let rules = constraints.list("resourceRules");
             if rules.is_empty() {
-                errors.push(FieldError::required(
-                    &constraints_path.child("resourceRules"),
-                    "",
-                ));
+                errors.required(&constraints_path.child("resourceRules"), "");
             }
             if mutating {
                 check_mutating_operations(errors, &constraints_path, constraints);
@@ -268,16 +262,9 @@ fn check_policy(
         let path = path.child("variables").index(index);
         let name = variable.str("name");
         if name.trim().is_empty() {
-            errors.push(FieldError::required(
-                &path.child("name"),
-                "name is not specified",
-            ));
+            errors.required(&path.child("name"), "name is not specified");
         } else if !is_identifier(name) {
-            errors.push(FieldError::invalid(
-                &path.child("name"),
-                name,
-                "must be a valid CEL identifier",
-            ));
+            errors.invalid(&path.child("name"), name, "must be a valid CEL identifier");
         }
         expressions.check_variable(errors, &path.child("expression"), name, variable);
     }
@@ -300,7 +287,7 @@ fn check_validating(object: &Object, old: Option<&Object>) -> ErrorList {
     let (validations, annotations) = (spec.list("validations"), spec.list("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for key in ["validations", "auditAnnotations"] {
-            errors.push(FieldError::required(&path.child(key), NOTHING_TO_CHECK));
+            errors.required(&path.child(key), NOTHING_TO_CHECK);
         }
     }
     for (index, validation) in validations.iter().enumerate() {
@@ -317,7 +304,7 @@ fn check_validating(object: &Object, old: Option<&Object>) -> ErrorList {
             |one| json!({"Key": one.str("key"), "ValueExpression": one.str("valueExpression")}),
         );
         let detail = format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations");
-        errors.push(FieldError::invalid(&path, shown.collect::<Value>(), detail));
+        errors.invalid(&path, shown.collect::<Value>(), detail);
     }
     let mut seen = BTreeSet::new();
     for (index, annotation) in annotations.iter().enumerate() {
@@ -331,18 +318,18 @@ fn check_validating(object: &Object, old: Option<&Object>) -> ErrorList {
         );
         let expression = annotation.str("valueExpression").trim();
         if expression.is_empty() {
-            errors.push(FieldError::required(
+            errors.required(
                 &path.child("valueExpression"),
                 "valueExpression is not specified",
-            ));
+            );
         } else if expression.len() > ANNOTATION_MAX {
             let detail = format!("must not exceed {ANNOTATION_MAX} bytes in length");
-            errors.push(FieldError::required(&path.child("valueExpression"), detail));
+            errors.required(&path.child("valueExpression"), detail);
         } else {
             expressions.check_annotation(&mut errors, &path.child("valueExpression"), annotation);
         }
         if !seen.insert(key) {
-            errors.push(FieldError::duplicate(&path.child("key"), key));
+            errors.duplicate(&path.child("key"), key);
         }
     }
     errors
@@ -358,19 +345,11 @@ fn check_validation(
     for key in ["messageExpression", "message"] {
         let text = validation.str(key);
         if !text.is_empty() && text.trim().is_empty() {
-            errors.push(FieldError::invalid(
-                &path.child(key),
-                text,
-                "must be non-empty if specified",
-            ));
+            errors.invalid(&path.child(key), text, "must be non-empty if specified");
         } else if key == "messageExpression" {
             expressions.check_message(errors, &path.child(key), text);
         } else if key == "message" && text.trim().contains(['\n', '\r']) {
-            errors.push(FieldError::invalid(
-                &path.child(key),
-                text,
-                "must not contain line breaks",
-            ));
+            errors.invalid(&path.child(key), text, "must not contain line breaks");
         }
     }
     if let Some(reason) = validation.opt_str("reason") {
@@ -392,10 +371,10 @@ fn check_mutating(object: &Object, old: Option<&Object>) -> ErrorList {
     check_policy(&mut errors, &path, spec, old, &mut expressions, true);
     let mutations = spec.list("mutations");
     if mutations.is_empty() {
-        errors.push(FieldError::required(
+        errors.required(
             &path.child("mutations"),
             "mutations must contain at least one item",
-        ));
+        );
     }
     for (index, mutation) in mutations.iter().enumerate() {
         let path = path.child("mutations").index(index);
@@ -430,15 +409,12 @@ fn check_mutation(
         }
     };
     match mutation.map(own) {
-        None => errors.push(FieldError::required(
+        None => errors.required(
             &path.child(own),
             format!("must be specified when patchType is {kind}"),
-        )),
+        ),
         Some(patch) if patch.str("expression").trim().is_empty() => {
-            errors.push(FieldError::required(
-                &path.child(own).child("expression"),
-                "",
-            ));
+            errors.required(&path.child(own).child("expression"), "");
         }
         Some(patch) => {
             let path = path.child(own).child("expression");
@@ -447,22 +423,16 @@ fn check_mutation(
     }
     if mutation.map(other).is_some() {
         let detail = format!("must not be specified when patchType is {kind}");
-        errors.push(FieldError::invalid(
-            &path.child(other),
-            format!("{{{other}}}"),
-            detail,
-        ));
+        errors.invalid(&path.child(other), format!("{{{other}}}"), detail);
     }
 }
 
 fn check_param_kind(errors: &mut ErrorList, path: &Path, kind: &Map) {
     let version = kind.str("apiVersion");
     let version_path = path.child("apiVersion");
-    let mut refuse = |value: &str, detail: String| {
-        errors.push(FieldError::invalid(&version_path, value, detail))
-    };
+    let mut refuse = |value: &str, detail: String| errors.invalid(&version_path, value, detail);
     match version.split('/').collect::<Vec<_>>().as_slice() {
-        [""] => errors.push(FieldError::required(&version_path, "")),
+        [""] => errors.required(&version_path, ""),
         ["", ""] | [_, ""] => refuse(version, "version must be specified".to_owned()),
         [_] | [_, _] => {
             let (group, version) = version.split_once('/').unwrap_or(("", version));
@@ -483,13 +453,13 @@ fn check_param_kind(errors: &mut ErrorList, path: &Path, kind: &Map) {
     let name = kind.str("kind");
     let problems = names::dns1035_label(&name.to_lowercase());
     if name.is_empty() {
-        errors.push(FieldError::required(&path.child("kind"), ""));
+        errors.required(&path.child("kind"), "");
     } else if !problems.is_empty() {
         let detail = format!(
             "may have mixed case, but should otherwise match: {}",
             problems.join(",")
         );
-        errors.push(FieldError::invalid(&path.child("kind"), name, detail));
+        errors.invalid(&path.child("kind"), name, detail);
     }
 }
 
@@ -502,7 +472,7 @@ fn check_resources(errors: &mut ErrorList, path: &Path, resources: &Value) {
     );
     for key in ["namespaceSelector", "objectSelector"] {
         match resources.map(key) {
-            None => errors.push(FieldError::required(&path.child(key), "")),
+            None => errors.required(&path.child(key), ""),
             selector => validate_label_selector(
                 errors,
                 &path.child(key),
@@ -525,7 +495,7 @@ fn check_binding(object: &Object) -> ErrorList {
     let path = Path::new("spec");
     let policy = spec.str("policyName");
     if policy.is_empty() {
-        errors.push(FieldError::required(&path.child("policyName"), ""));
+        errors.required(&path.child("policyName"), "");
     } else {
         invalid_each(
             &mut errors,
@@ -553,7 +523,7 @@ fn check_param_ref(errors: &mut ErrorList, path: &Path, reference: &Value) {
             names::path_segment_name(name),
         );
         if selector.is_some() {
-            errors.push(FieldError::forbidden(&path.child("name"), EXCLUSIVE));
+            errors.forbidden(&path.child("name"), EXCLUSIVE);
         }
     }
     validate_label_selector(
@@ -563,11 +533,8 @@ fn check_param_ref(errors: &mut ErrorList, path: &Path, reference: &Value) {
         SelectorOptions::default(),
     );
     match (name.is_empty(), selector.is_some()) {
-        (false, true) => errors.push(FieldError::forbidden(&path.child("selector"), EXCLUSIVE)),
-        (true, false) => errors.push(FieldError::required(
-            path,
-            "one of name or selector must be specified",
-        )),
+        (false, true) => errors.forbidden(&path.child("selector"), EXCLUSIVE),
+        (true, false) => errors.required(path, "one of name or selector must be specified"),
         _ => {}
     }
     let action = reference.str("parameterNotFoundAction");
@@ -593,7 +560,7 @@ fn check_status(object: &Object) -> ErrorList {
             .index(index);
         for key in ["warning", "fieldRef"] {
             if warning.str(key).trim().is_empty() {
-                errors.push(FieldError::required(&path.child(key), ""));
+                errors.required(&path.child(key), "");
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::builtin::workload::{
     check_labels_match, check_runs_forever, check_selector, collisions_only_grow,
     is_empty_selector, status_counts,
 };
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, invalid_each, not_negative, same, validate_annotations, validate_labels,
 };
@@ -209,11 +209,7 @@ fn check_spec(
         );
     } else {
         let shown = selector.cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(
-            &Path::new("spec").child("selector"),
-            shown,
-            "",
-        ));
+        errors.invalid(&Path::new("spec").child("selector"), shown, "");
     }
     check_runs_forever(
         errors,
@@ -228,13 +224,13 @@ fn check_all_but_template(errors: &mut ErrorList, object: &Object, creating: boo
     let spec = object.map("spec").unwrap_or(&empty);
     let path = Path::new("spec");
     match spec.str("podManagementPolicy") {
-        "" => errors.push(FieldError::required(&path.child("podManagementPolicy"), "")),
+        "" => errors.required(&path.child("podManagementPolicy"), ""),
         "OrderedReady" | "Parallel" => {}
-        other => errors.push(FieldError::invalid(
+        other => errors.invalid(
             &path.child("podManagementPolicy"),
             other,
             "must be 'OrderedReady' or 'Parallel'",
-        )),
+        ),
     }
     check_strategy(
         errors,
@@ -248,11 +244,7 @@ fn check_all_but_template(errors: &mut ErrorList, object: &Object, creating: boo
                 let path = path
                     .child("persistentVolumeClaimRetentionPolicy")
                     .child(key);
-                errors.push(FieldError::not_supported(
-                    &path,
-                    when,
-                    &["Retain", "Delete"],
-                ));
+                errors.not_supported(&path, when, &["Retain", "Delete"]);
             }
         }
     }
@@ -345,14 +337,10 @@ fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {
     let update = strategy.map("rollingUpdate");
     let shown = |update: &Map| json!({"Partition": update.int("partition").unwrap_or(0), "MaxUnavailable": update.field("maxUnavailable")});
     match (strategy.str("type"), update) {
-        ("", _) => errors.push(FieldError::required(path, "")),
+        ("", _) => errors.required(path, ""),
         ("OnDelete", Some(update)) => {
             let detail = "only allowed for updateStrategy 'RollingUpdate'";
-            errors.push(FieldError::invalid(
-                &path.child("rollingUpdate"),
-                shown(update),
-                detail,
-            ));
+            errors.invalid(&path.child("rollingUpdate"), shown(update), detail);
         }
         ("OnDelete", None) | ("RollingUpdate", None) => {}
         ("RollingUpdate", Some(update)) => {
@@ -366,22 +354,14 @@ fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {
                 let path = path.child("maxUnavailable");
                 check_count_or_percent(errors, &path, unavailable);
                 if amount(unavailable) == 0 {
-                    errors.push(FieldError::invalid(
-                        &path,
-                        unavailable.clone(),
-                        "cannot be 0",
-                    ));
+                    errors.invalid(&path, unavailable.clone(), "cannot be 0");
                 }
                 check_at_most_all(errors, &path, unavailable);
             }
         }
         (other, update) => {
             let value = json!({"Type": other, "RollingUpdate": update.map(shown)});
-            errors.push(FieldError::invalid(
-                path,
-                value,
-                "must be 'RollingUpdate' or 'OnDelete'",
-            ));
+            errors.invalid(path, value, "must be 'RollingUpdate' or 'OnDelete'");
         }
     }
 }
@@ -401,7 +381,7 @@ fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
     if !unchanged {
         let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', \
                       'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
-        errors.push(FieldError::forbidden(&Path::new("spec"), detail));
+        errors.forbidden(&Path::new("spec"), detail);
     }
 }
 

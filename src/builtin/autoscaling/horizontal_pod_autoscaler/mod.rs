@@ -8,7 +8,7 @@ use crate::builtin::compute_resources::check_container_name;
 use crate::builtin::defaulting::{fill, part, part_or_new};
 use crate::builtin::quantities::quantity;
 use crate::builtin::resource_traits::{ResourceEntry, WITH_STATUS};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, NOT_NEGATIVE, invalid_each, not_negative, one_of};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -147,31 +147,24 @@ fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
         spec.int("maxReplicas").unwrap_or(0),
     );
     if let Some(min) = min.filter(|min| *min < lowest) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("minReplicas"),
             min,
             format!("must be greater than or equal to {lowest}"),
-        ));
+        );
     }
     let max_path = path.child("maxReplicas");
     if max == 0 {
-        errors.push(FieldError::required(
-            &max_path,
-            "must be set and greater than 0",
-        ));
+        errors.required(&max_path, "must be set and greater than 0");
     } else if max < 0 {
-        errors.push(FieldError::invalid(
-            &max_path,
-            max,
-            "must be greater than or equal to 1",
-        ));
+        errors.invalid(&max_path, max, "must be greater than or equal to 1");
     }
     if min.is_some_and(|min| max < min) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &max_path,
             max,
             "must be greater than or equal to `minReplicas`",
-        ));
+        );
     }
     let target = spec.map("scaleTargetRef").unwrap_or(&empty);
     let unchanged = before
@@ -201,7 +194,7 @@ fn check_reference(errors: &mut ErrorList, path: &Path, reference: &Map, version
     for key in ["kind", "name"] {
         let value = reference.str(key);
         if value.is_empty() {
-            errors.push(FieldError::required(&path.child(key), ""));
+            errors.required(&path.child(key), "");
         } else {
             invalid_each(
                 errors,
@@ -213,11 +206,7 @@ fn check_reference(errors: &mut ErrorList, path: &Path, reference: &Map, version
     }
     let text = reference.str("apiVersion");
     if let Some(problem) = version_problem(text, version) {
-        errors.push(FieldError::invalid(
-            &path.child("apiVersion"),
-            text,
-            problem,
-        ));
+        errors.invalid(&path.child("apiVersion"), text, problem);
     }
 }
 
@@ -260,7 +249,7 @@ fn check_metrics(errors: &mut ErrorList, path: &Path, spec: &Map, before: Option
         .any(|metric| matches!(metric.str("type"), "Object" | "External"));
     if spec.int("minReplicas") == Some(0) && !from_zero {
         let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
-        errors.push(FieldError::forbidden(path, detail));
+        errors.forbidden(path, detail);
     }
 }
 
@@ -268,10 +257,7 @@ fn check_metric(errors: &mut ErrorList, path: &Path, metric: &Value, version: Ve
     let kind = metric.str("type");
     let type_path = path.child("type");
     if kind.is_empty() {
-        errors.push(FieldError::required(
-            &type_path,
-            "must specify a metric source type",
-        ));
+        errors.required(&type_path, "must specify a metric source type");
     }
     one_of(errors, &type_path, kind, METRIC_TYPES);
     let present: Vec<(&str, &Map)> = SOURCES
@@ -287,20 +273,20 @@ fn check_metric(errors: &mut ErrorList, path: &Path, metric: &Value, version: Ve
         .map(|(key, _)| *key);
     match expected {
         Some(key) if metric.map(key).is_none() => {
-            errors.push(FieldError::required(
+            errors.required(
                 &path.child(key),
                 "must populate information for the given metric source",
-            ));
+            );
         }
         Some(_) => {}
         None => one_of(errors, &type_path, kind, METRIC_TYPES),
     }
     if present.len() != 1 {
         for (key, _) in present.iter().filter(|(key, _)| Some(*key) != expected) {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.child(key),
                 "must populate the given metric source only",
-            ));
+            );
         }
     }
 }
@@ -323,38 +309,33 @@ fn check_source(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map, v
     let neither = !has("value") && !has("averageValue");
     let average = target_path.child("averageValue");
     match kind {
-        "object" if neither => errors.push(FieldError::required(
-            &average,
-            "must set either a target value or averageValue",
-        )),
+        "object" if neither => {
+            errors.required(&average, "must set either a target value or averageValue")
+        }
         "external" if neither => {
-            errors.push(FieldError::required(
+            errors.required(
                 &average,
                 "must set either a target value for metric or a per-pod target",
-            ));
+            );
         }
         "external" if has("value") && has("averageValue") => {
             let detail = "may not set both a target value for metric and a per-pod target";
-            errors.push(FieldError::forbidden(&target_path.child("value"), detail));
+            errors.forbidden(&target_path.child("value"), detail);
         }
-        "pods" if !has("averageValue") => errors.push(FieldError::required(
-            &average,
-            "must specify a positive target averageValue",
-        )),
+        "pods" if !has("averageValue") => {
+            errors.required(&average, "must specify a positive target averageValue")
+        }
         "resource" | "containerResource" => {
             match (has("averageUtilization"), has("averageValue")) {
                 (false, false) => {
                     let detail = "must set either a target raw value or a target utilization";
-                    errors.push(FieldError::required(
-                        &target_path.child("averageUtilization"),
-                        detail,
-                    ));
+                    errors.required(&target_path.child("averageUtilization"), detail);
                 }
                 (true, true) => {
-                    errors.push(FieldError::forbidden(
+                    errors.forbidden(
                         &average,
                         "may not set both a target raw value and a target utilization",
-                    ));
+                    );
                 }
                 _ => {}
             }
@@ -366,19 +347,13 @@ fn check_source(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map, v
 fn check_resource(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map) {
     let (name, container) = (source.str("name"), source.str("container"));
     if name.is_empty() {
-        errors.push(FieldError::required(
-            &path.child("name"),
-            "must specify a resource name",
-        ));
+        errors.required(&path.child("name"), "must specify a resource name");
     } else if kind == "containerResource" {
         check_container_name(errors, &path.child("name"), name);
     }
     if kind == "containerResource" {
         if container.is_empty() {
-            errors.push(FieldError::required(
-                &path.child("container"),
-                "must specify a container",
-            ));
+            errors.required(&path.child("container"), "must specify a container");
         } else {
             invalid_each(
                 errors,
@@ -394,7 +369,7 @@ fn check_identifier(errors: &mut ErrorList, path: &Path, source: &Map) {
     let path = path.child("metric").child("name");
     let name = source.map("metric").map_or("", |metric| metric.str("name"));
     if name.is_empty() {
-        errors.push(FieldError::required(&path, "must specify a metric name"));
+        errors.required(&path, "must specify a metric name");
     } else {
         invalid_each(errors, &path, name, names::path_segment_name(name));
     }
@@ -403,39 +378,32 @@ fn check_identifier(errors: &mut ErrorList, path: &Path, source: &Map) {
 fn check_target(errors: &mut ErrorList, path: &Path, target: &Map) {
     let kind = target.str("type");
     if kind.is_empty() {
-        errors.push(FieldError::required(
-            &path.child("type"),
-            "must specify a metric target type",
-        ));
+        errors.required(&path.child("type"), "must specify a metric target type");
     }
     if !matches!(kind, "Utilization" | "Value" | "AverageValue") {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("type"),
             kind,
             "must be either Utilization, Value, or AverageValue",
-        ));
+        );
     }
     for key in ["value", "averageValue"] {
         if let Some(value) = target
             .field(key)
             .filter(|value| quantity(value).sign() <= 0)
         {
-            errors.push(FieldError::invalid(
-                &path.child(key),
-                value.clone(),
-                "must be positive",
-            ));
+            errors.invalid(&path.child(key), value.clone(), "must be positive");
         }
     }
     if let Some(percent) = target
         .int("averageUtilization")
         .filter(|percent| *percent < 1)
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("averageUtilization"),
             percent,
             "must be greater than 0",
-        ));
+        );
     }
 }
 
@@ -443,18 +411,14 @@ fn check_rules(errors: &mut ErrorList, path: &Path, rules: &Map) {
     if let Some(window) = rules.int("stabilizationWindowSeconds") {
         let path = path.child("stabilizationWindowSeconds");
         if window < 0 {
-            errors.push(FieldError::invalid(
-                &path,
-                window,
-                "must be greater than or equal to zero",
-            ));
+            errors.invalid(&path, window, "must be greater than or equal to zero");
         }
         if window > WINDOW_MAX {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 window,
                 format!("must be less than or equal to {WINDOW_MAX}"),
-            ));
+            );
         }
     }
     if let Some(policy) = rules.opt_str("selectPolicy") {
@@ -467,10 +431,7 @@ fn check_rules(errors: &mut ErrorList, path: &Path, rules: &Map) {
     }
     let policies = rules.list("policies");
     if policies.is_empty() {
-        errors.push(FieldError::required(
-            &path.child("policies"),
-            "must specify at least one Policy",
-        ));
+        errors.required(&path.child("policies"), "must specify at least one Policy");
     }
     for (index, policy) in policies.iter().enumerate() {
         let path = path.child("policies").index(index);
@@ -483,32 +444,20 @@ fn check_rules(errors: &mut ErrorList, path: &Path, rules: &Map) {
         for key in ["value", "periodSeconds"] {
             let number = policy.int(key).unwrap_or(0);
             if number <= 0 {
-                errors.push(FieldError::invalid(
-                    &path.child(key),
-                    number,
-                    "must be greater than zero",
-                ));
+                errors.invalid(&path.child(key), number, "must be greater than zero");
             }
         }
         let period = policy.int("periodSeconds").unwrap_or(0);
         if period > PERIOD_MAX {
             let detail = format!("must be less than or equal to {PERIOD_MAX}");
-            errors.push(FieldError::invalid(
-                &path.child("periodSeconds"),
-                period,
-                detail,
-            ));
+            errors.invalid(&path.child("periodSeconds"), period, detail);
         }
     }
     if let Some(tolerance) = rules
         .field("tolerance")
         .filter(|tolerance| quantity(tolerance).sign() < 0)
     {
-        errors.push(FieldError::invalid(
-            &path.child("tolerance"),
-            tolerance.clone(),
-            NOT_NEGATIVE,
-        ));
+        errors.invalid(&path.child("tolerance"), tolerance.clone(), NOT_NEGATIVE);
     }
 }
 

@@ -204,11 +204,7 @@ fn check_job(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option
         let last = format!("{}-{}", object.name(), completions - 1);
         if !names::dns1123_label(&last).is_empty() {
             let detail = format!("will not able to create pod with invalid DNS label: {last}");
-            errors.push(FieldError::invalid(
-                &Path::new("metadata").child("name"),
-                object.name(),
-                detail,
-            ));
+            errors.invalid(&Path::new("metadata").child("name"), object.name(), detail);
         }
     }
 }
@@ -222,10 +218,7 @@ fn check_generated_selector(errors: &mut ErrorList, object: &Object, old: Option
         return;
     }
     if object.uid().is_empty() {
-        errors.push(FieldError::required(
-            &Path::new("metadata").child("uid"),
-            "",
-        ));
+        errors.required(&Path::new("metadata").child("uid"), "");
     }
     let empty = Map::new();
     let labels = object
@@ -249,16 +242,9 @@ fn check_generated_selector(errors: &mut ErrorList, object: &Object, old: Option
         .child("labels");
     for &(key, value) in &expected {
         match labels.opt_str(key) {
-            None => errors.push(FieldError::required(
-                &path.key(key),
-                format!("must be '{value}'"),
-            )),
+            None => errors.required(&path.key(key), format!("must be '{value}'")),
             Some(found) if found != value => {
-                errors.push(FieldError::invalid(
-                    &path.key(key),
-                    labels.clone(),
-                    format!("must be '{value}'"),
-                ));
+                errors.invalid(&path.key(key), labels.clone(), format!("must be '{value}'"));
             }
             Some(_) => {}
         }
@@ -268,11 +254,11 @@ fn check_generated_selector(errors: &mut ErrorList, object: &Object, old: Option
         .map(|(key, value)| (key.to_owned(), value.into()))
         .collect();
     if is_usable(selector) && !label_selector_matches(Some(selector), Some(&made)) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &Path::new("spec").child("selector"),
             selector_shown(selector),
             "`selector` not auto-generated",
-        ));
+        );
     }
 }
 
@@ -316,7 +302,7 @@ fn check_spec_and_selector(
     check_job_spec(errors, &path, spec, &options);
     let selector = spec.map("selector");
     match selector {
-        None => errors.push(FieldError::required(&path.child("selector"), "")),
+        None => errors.required(&path.child("selector"), ""),
         Some(selector) => {
             let options = SelectorOptions {
                 allow_invalid_values: options.allow_invalid_selector_values,
@@ -333,11 +319,7 @@ fn check_spec_and_selector(
             .filter(|labels| !labels.is_empty())
             .map_or(Value::Null, |labels| Value::Object(labels.clone()));
         let path = path.child("template").child("metadata").child("labels");
-        errors.push(FieldError::invalid(
-            &path,
-            shown,
-            "`selector` does not match template `labels`",
-        ));
+        errors.invalid(&path, shown, "`selector` does not match template `labels`");
     }
 }
 
@@ -360,11 +342,11 @@ fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
     } else if let (Some(count), true) = (completions.0, !same(completions.0, completions.1))
         && count.as_i64() != new.int("parallelism")
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("completions"),
             count.clone(),
             "can only be modified in tandem with spec.parallelism",
-        ));
+        );
     }
     immutable(
         errors,
@@ -432,11 +414,11 @@ fn check_template_unchanged(
         Some(&Value::Object(spec.clone())),
         Some(&Value::Object(old_spec)),
     ) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("template.spec"),
             internal_types::json("PodSpec", spec),
             IMMUTABLE,
-        ));
+        );
     }
 }
 
@@ -452,7 +434,7 @@ fn immutable_template(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map)
             "Spec",
             internal_types::json("PodSpec", new.map("spec").unwrap_or(&empty)),
         );
-        errors.push(FieldError::invalid(path, shown, IMMUTABLE));
+        errors.invalid(path, shown, IMMUTABLE);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Failure and success policies of jobs.
 
 use super::indexes::count_indexes;
-use crate::meta::{ErrorList, FieldError, Map, Path, Value, json, names};
+use crate::meta::{ErrorList, Map, Path, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each, invalid_unshown, not_negative};
 
 /// Bounds of a failure policy: rules, exit codes and conditions of a rule.
@@ -22,7 +22,7 @@ pub fn check_failure_policy(errors: &mut ErrorList, path: &Path, spec: &Map) {
         .map_or(&[][..], |policy| policy.list("rules"));
     let path = path.child("rules");
     if rules.len() > FAILURE_RULES_MAX {
-        errors.push(FieldError::too_many(&path, rules.len(), FAILURE_RULES_MAX));
+        errors.too_many(&path, rules.len(), FAILURE_RULES_MAX);
     }
     let pod = spec
         .map("template")
@@ -50,12 +50,9 @@ pub fn check_failure_policy(errors: &mut ErrorList, path: &Path, spec: &Map) {
 fn listed(errors: &mut ErrorList, path: &Path, value: &str, supported: &[&str]) {
     if value.is_empty() {
         let quoted: Vec<String> = supported.iter().map(|one| format!("{one:?}")).collect();
-        errors.push(FieldError::required(
-            path,
-            format!("valid values: [{}]", quoted.join(" ")),
-        ));
+        errors.required(path, format!("valid values: [{}]", quoted.join(" ")));
     } else if !supported.contains(&value) {
-        errors.push(FieldError::not_supported(path, value, supported));
+        errors.not_supported(path, value, supported);
     }
 }
 
@@ -68,11 +65,11 @@ fn check_failure_rule(
 ) {
     let action = rule.str("action");
     if action == "FailIndex" && !per_index {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("action"),
             action,
             "requires the backoffLimitPerIndex to be set",
-        ));
+        );
     }
     listed(errors, &path.child("action"), action, ACTIONS);
     let codes = rule.map("onExitCodes");
@@ -81,11 +78,11 @@ fn check_failure_rule(
         check_exit_codes(errors, &path.child("onExitCodes"), codes, containers);
     }
     if conditions.len() > CONDITIONS_MAX {
-        errors.push(FieldError::too_many(
+        errors.too_many(
             &path.child("onPodConditions"),
             conditions.len(),
             CONDITIONS_MAX,
-        ));
+        );
     }
     for (index, pattern) in conditions.iter().enumerate() {
         let path = path.child("onPodConditions").index(index);
@@ -124,23 +121,15 @@ fn check_exit_codes(errors: &mut ErrorList, path: &Path, codes: &Map, containers
         .filter(|name| !containers.contains(name))
     {
         let detail = "must be one of the container or initContainer names in the pod template";
-        errors.push(FieldError::invalid(
-            &path.child("containerName"),
-            name,
-            detail,
-        ));
+        errors.invalid(&path.child("containerName"), name, detail);
     }
     let values = codes.list("values");
     let path = path.child("values");
     if values.is_empty() {
         let shown = codes.field("values").cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(
-            &path,
-            shown,
-            "at least one value is required",
-        ));
+        errors.invalid(&path, shown, "at least one value is required");
     } else if values.len() > EXIT_CODES_MAX {
-        errors.push(FieldError::too_many(&path, values.len(), EXIT_CODES_MAX));
+        errors.too_many(&path, values.len(), EXIT_CODES_MAX);
     }
     let mut seen = std::collections::BTreeSet::new();
     let numbers: Vec<i64> = values
@@ -149,18 +138,18 @@ fn check_exit_codes(errors: &mut ErrorList, path: &Path, codes: &Map, containers
         .collect();
     for (index, &code) in numbers.iter().enumerate() {
         if operator == "In" && code == 0 {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.index(index),
                 code,
                 "must not be 0 for the In operator",
-            ));
+            );
         }
         if !seen.insert(code) {
-            errors.push(FieldError::duplicate(&path.index(index), code));
+            errors.duplicate(&path.index(index), code);
         }
     }
     if !numbers.is_sorted() {
-        errors.push(FieldError::invalid(&path, values, "must be ordered"));
+        errors.invalid(&path, values, "must be ordered");
     }
 }
 
@@ -168,13 +157,13 @@ pub fn check_success_policy(errors: &mut ErrorList, path: &Path, policy: &Value,
     let rules = policy.list("rules");
     let path = path.child("rules");
     if rules.is_empty() {
-        errors.push(FieldError::required(
+        errors.required(
             &path,
             "at least one rules must be specified when the successPolicy is specified",
-        ));
+        );
     }
     if rules.len() > SUCCESS_RULES_MAX {
-        errors.push(FieldError::too_many(&path, rules.len(), SUCCESS_RULES_MAX));
+        errors.too_many(&path, rules.len(), SUCCESS_RULES_MAX);
     }
     for (index, rule) in rules.iter().enumerate() {
         check_success_rule(errors, &path.index(index), rule, completions);
@@ -184,24 +173,24 @@ pub fn check_success_policy(errors: &mut ErrorList, path: &Path, policy: &Value,
 fn check_success_rule(errors: &mut ErrorList, path: &Path, rule: &Value, completions: i64) {
     let (count, indexes) = (rule.int("succeededCount"), rule.opt_str("succeededIndexes"));
     if count.is_none() && indexes.is_none() {
-        errors.push(FieldError::required(
+        errors.required(
             path,
             "at least one of succeededCount or succeededIndexes must be specified",
-        ));
+        );
     }
     let mut total = 0;
     if let Some(indexes) = indexes {
         let path = path.child("succeededIndexes");
         if indexes.len() > INDEXES_MAX {
-            errors.push(FieldError::too_long(&path, INDEXES_MAX));
+            errors.too_long(&path, INDEXES_MAX);
         }
         match count_indexes(indexes, completions) {
             Ok(found) => total = found,
-            Err(why) => errors.push(FieldError::invalid(
+            Err(why) => errors.invalid(
                 &path,
                 indexes,
                 format!("error parsing succeededIndexes: {why}"),
-            )),
+            ),
         }
     }
     let Some(count) = count else { return };
@@ -211,13 +200,13 @@ fn check_success_rule(errors: &mut ErrorList, path: &Path, rule: &Value, complet
         let detail = format!(
             "must be less than or equal to {completions} (the number of specified completions)"
         );
-        errors.push(FieldError::invalid(&path, count, detail));
+        errors.invalid(&path, count, detail);
     }
     if indexes.is_some() && count > total {
         let detail = format!(
             "must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"
         );
-        errors.push(FieldError::invalid(&path, count, detail));
+        errors.invalid(&path, count, detail);
     }
 }
 

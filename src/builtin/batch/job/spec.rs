@@ -3,7 +3,7 @@
 use super::policies::{check_failure_policy, check_success_policy, success_policy_shown};
 use crate::builtin::pod_spec::template::{template_warnings, validate_template};
 use crate::builtin::pod_spec::validation_options::PodValidationOptions;
-use crate::meta::{ErrorList, FieldError, Map, Path};
+use crate::meta::{ErrorList, Map, Path};
 use crate::registry::validation::{Fields, domain_prefixed_path, not_negative, one_of};
 
 /// An indexed job runs at most so many pods at once, and may fail in so many indexes.
@@ -33,19 +33,16 @@ pub fn check_job_spec(
     if let Some(failed) = spec.int("maxFailedIndexes") {
         not_negative(errors, &path.child("maxFailedIndexes"), failed);
         if spec.field("backoffLimitPerIndex").is_none() {
-            errors.push(FieldError::required(
+            errors.required(
                 &path.child("backoffLimitPerIndex"),
                 "when maxFailedIndexes is specified",
-            ));
+            );
         }
     }
     if let Some(manager) = spec.opt_str("managedBy") {
         domain_prefixed_path(errors, &path.child("managedBy"), manager);
         if manager.len() > MANAGED_BY_MAX {
-            errors.push(FieldError::too_long(
-                &path.child("managedBy"),
-                MANAGED_BY_MAX,
-            ));
+            errors.too_long(&path.child("managedBy"), MANAGED_BY_MAX);
         }
     }
     let mode = spec.opt_str("completionMode");
@@ -63,11 +60,7 @@ pub fn check_job_spec(
     } else if matches!(mode, None | Some("NonIndexed")) {
         for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if let Some(value) = spec.int(key) {
-                errors.push(FieldError::invalid(
-                    &path.child(key),
-                    value,
-                    "requires indexed completion mode",
-                ));
+                errors.invalid(&path.child(key), value, "requires indexed completion mode");
             }
         }
     }
@@ -82,11 +75,11 @@ fn check_policies(errors: &mut ErrorList, path: &Path, spec: &Map, indexed: bool
     match spec.field("successPolicy") {
         Some(policy) if !indexed => {
             let shown = success_policy_shown(policy);
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("successPolicy"),
                 shown,
                 "requires indexed completion mode",
-            ));
+            );
         }
         Some(policy) => check_success_policy(
             errors,
@@ -118,14 +111,13 @@ fn check_indexed(errors: &mut ErrorList, path: &Path, spec: &Map) {
         spec.int("maxFailedIndexes"),
     );
     if completions.is_none() {
-        errors.push(FieldError::required(
+        errors.required(
             &path.child("completions"),
             "when completion mode is Indexed",
-        ));
+        );
     }
-    let mut refuse = |key: &str, value: i64, detail: String| {
-        errors.push(FieldError::invalid(&path.child(key), value, detail))
-    };
+    let mut refuse =
+        |key: &str, value: i64, detail: String| errors.invalid(&path.child(key), value, detail);
     if let Some(parallelism) = parallelism.filter(|&count| count > INDEXED_MAX) {
         refuse(
             "parallelism",
@@ -156,10 +148,7 @@ fn check_indexed(errors: &mut ErrorList, path: &Path, spec: &Map) {
     }
     if failed.is_none() {
         let detail = format!("must be specified when completions is above {COMPLETIONS_SOFT_MAX}");
-        errors.push(FieldError::required(
-            &path.child("maxFailedIndexes"),
-            detail,
-        ));
+        errors.required(&path.child("maxFailedIndexes"), detail);
     }
     for (key, value) in [("parallelism", parallelism), ("maxFailedIndexes", failed)] {
         if let Some(value) = value.filter(|value| *value > HIGH_COMPLETIONS_MAX) {
@@ -167,7 +156,7 @@ fn check_indexed(errors: &mut ErrorList, path: &Path, spec: &Map) {
                 "must be less than or equal to {HIGH_COMPLETIONS_MAX} when completions are above {COMPLETIONS_SOFT_MAX} and used with \
                  backoff limit per index"
             );
-            errors.push(FieldError::invalid(&path.child(key), value, detail));
+            errors.invalid(&path.child(key), value, detail);
         }
     }
 }
@@ -181,13 +170,10 @@ fn check_template(errors: &mut ErrorList, path: &Path, spec: &Map, options: &Pod
         .map_or("", |pod| pod.str("restartPolicy"));
     let path = path.child("template").child("spec").child("restartPolicy");
     match restart {
-        "" | "Always" => errors.push(FieldError::required(
-            &path,
-            r#"valid values: "OnFailure", "Never""#,
-        )),
+        "" | "Always" => errors.required(&path, r#"valid values: "OnFailure", "Never""#),
         "OnFailure" if spec.field("podFailurePolicy").is_some() => {
             let detail = r#"only "Never" is supported when podFailurePolicy is specified"#;
-            errors.push(FieldError::invalid(&path, restart, detail));
+            errors.invalid(&path, restart, detail);
         }
         other => one_of(errors, &path, other, &["OnFailure", "Never"]),
     }

@@ -3,7 +3,7 @@
 //! still be written otherwise.
 
 use super::indexes::{count_indexes, overlap};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, time};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, time};
 use crate::registry::validation::{Fields, invalid_unshown, not_negative, same};
 
 /// Reports whether a condition is True.
@@ -88,9 +88,9 @@ fn check_uncounted(errors: &mut ErrorList, change: &Change) {
             let path = change.at("uncountedTerminatedPods").child(key).index(index);
             let uid = uid.as_str().unwrap_or("");
             if uid.is_empty() {
-                errors.push(FieldError::invalid(&path, uid, "must not be empty"));
+                errors.invalid(&path, uid, "must not be empty");
             } else if !seen.insert(uid) {
-                errors.push(FieldError::duplicate(&path, uid));
+                errors.duplicate(&path, uid);
             }
         }
     }
@@ -122,13 +122,10 @@ fn check_completion(errors: &mut ErrorList, change: &Change) {
     if change.turned("Complete") || change.moved("completionTime") {
         if !completion.is_null() && !complete {
             let detail = "cannot set completionTime when there is no Complete=True condition";
-            errors.push(FieldError::invalid(&path, completion.clone(), detail));
+            errors.invalid(&path, completion.clone(), detail);
         }
         if completion.is_null() && complete {
-            errors.push(FieldError::required(
-                &path,
-                "completionTime is required for Complete jobs",
-            ));
+            errors.required(&path, "completionTime is required for Complete jobs");
         }
     }
     let read = |value: &Value| value.as_str().and_then(|text| time::parse(text).ok());
@@ -136,11 +133,7 @@ fn check_completion(errors: &mut ErrorList, change: &Change) {
         && let (Some(start), Some(end)) = (read(&start), read(&completion))
         && end < start
     {
-        errors.push(FieldError::invalid(
-            &path,
-            completion,
-            "must be equal to or after `startTime`",
-        ));
+        errors.invalid(&path, completion, "must be equal to or after `startTime`");
     }
 }
 
@@ -171,11 +164,11 @@ fn check_finished(errors: &mut ErrorList, change: &Change) {
     }
     let turned = is_finished(change.job) != is_finished(change.old);
     if (turned || change.moved("active")) && change.int("active") > 0 {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &change.at("active"),
             change.int("active"),
             "active>0 is invalid for finished job",
-        ));
+        );
     }
     let never_ran =
         change.job.bool_at("/spec/suspend") && change.job.i64_at("/spec/completions") == Some(0);
@@ -183,10 +176,10 @@ fn check_finished(errors: &mut ErrorList, change: &Change) {
         && !never_ran
         && change.new_status.field("startTime").is_none()
     {
-        errors.push(FieldError::required(
+        errors.required(
             &change.at("startTime"),
             "startTime is required for finished job",
-        ));
+        );
     }
     let Some(pods) = change.new_status.map("uncountedTerminatedPods") else {
         return;
@@ -194,11 +187,11 @@ fn check_finished(errors: &mut ErrorList, change: &Change) {
     let left = pods.list("failed").len() + pods.list("succeeded").len();
     if (turned || change.moved("uncountedTerminatedPods")) && left > 0 {
         let shown = json!({"Succeeded": pods.field("succeeded"), "Failed": pods.field("failed")});
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &change.at("uncountedTerminatedPods"),
             shown,
             "must be empty for finished job",
-        ));
+        );
     }
 }
 
@@ -217,7 +210,7 @@ fn check_indexes(errors: &mut ErrorList, change: &Change) {
         change.moved("failedIndexes"),
     );
     let refuse = |errors: &mut ErrorList, key: &str, value: &str, detail: String| {
-        errors.push(FieldError::invalid(&change.at(key), value, detail));
+        errors.invalid(&change.at(key), value, detail);
     };
     if let (true, Some(Err(why))) = (
         completed_moved,
@@ -277,22 +270,22 @@ fn check_counts(errors: &mut ErrorList, change: &Change) {
         && terminating > 0
         && is_finished(change.job)
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &change.at("terminating"),
             terminating,
             "terminating>0 is invalid for finished job",
-        ));
+        );
     }
     let ready = change.new_status.int("ready");
     let beyond = ready.filter(|ready| {
         (change.moved("ready") || change.moved("active")) && *ready > change.int("active")
     });
     if let Some(ready) = beyond {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &change.at("ready"),
             ready,
             "cannot set more ready pods than active",
-        ));
+        );
     }
 }
 
@@ -340,21 +333,21 @@ fn check_transition(errors: &mut ErrorList, change: &Change) {
             .unwrap_or(0)
     };
     if change.int("failed") < before("failed") {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &change.at("failed"),
             change.int("failed"),
             "cannot decrease the failed counter",
-        ));
+        );
     }
     let spec = |key: &str| change.job.i64_at(&format!("/spec/{key}"));
     let may_shrink = change.job.str_at("/spec/completionMode") == "Indexed"
         && spec("completions") == spec("parallelism");
     if !may_shrink && change.int("succeeded") < before("succeeded") {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &change.at("succeeded"),
             change.int("succeeded"),
             "cannot decrease the succeeded counter",
-        ));
+        );
     }
     let old_time = |key: &str| {
         change
@@ -367,22 +360,18 @@ fn check_transition(errors: &mut ErrorList, change: &Change) {
         && old_time("completionTime").is_some()
         && change.moved("completionTime")
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &change.at("completionTime"),
             completion,
             "field is immutable",
-        ));
+        );
     }
     let resuming =
         is_true(change.old, "Suspended") && has_condition(change.job, "Suspended", "False");
     let start_moved = change.moved("startTime") && old_time("startTime").is_some();
     if start_moved && !resuming && !change.job.bool_at("/spec/suspend") {
         let detail = "field is immutable for unsuspended job once set";
-        errors.push(FieldError::invalid(
-            &change.at("startTime"),
-            change.value("startTime"),
-            detail,
-        ));
+        errors.invalid(&change.at("startTime"), change.value("startTime"), detail);
     }
     let (was_met, met) = (
         is_true(change.old, "SuccessCriteriaMet"),

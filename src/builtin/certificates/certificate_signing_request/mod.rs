@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::builtin::pod_spec::projected::check_signer_name;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, time};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, time};
 use crate::registry::validation::{Fields, one_of};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -124,7 +124,7 @@ impl Strategy for CertificateSigningRequestStrategy {
             } else {
                 request.into()
             };
-            errors.push(FieldError::invalid(&spec.child("request"), shown, problem));
+            errors.invalid(&spec.child("request"), shown, problem);
         }
         check(&mut errors, object, None);
         errors
@@ -237,7 +237,7 @@ fn check(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
     };
     let (asked, before) = (usages(object), old.map(usages).unwrap_or_default());
     if asked.is_empty() {
-        errors.push(FieldError::required(&path.child("usages"), ""));
+        errors.required(&path.child("usages"), "");
     }
     if before.iter().all(|usage| USAGES.contains(&usage.as_str())) {
         for (index, usage) in asked.iter().enumerate() {
@@ -251,10 +251,7 @@ fn check(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
             .enumerate()
             .filter(|(_, usage)| !seen.insert(*usage))
         {
-            errors.push(FieldError::duplicate(
-                &path.child("usages").index(index),
-                usage.as_str(),
-            ));
+            errors.duplicate(&path.child("usages").index(index), usage.as_str());
         }
     }
     let signer = object.str_at("/spec/signerName");
@@ -262,11 +259,11 @@ fn check(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
     if signer == LEGACY_SIGNER
         && old.is_none_or(|old| old.str_at("/spec/signerName") != LEGACY_SIGNER)
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &signer_path,
             signer,
             "the legacy signerName is not allowed via this API version",
-        ));
+        );
     } else {
         check_signer_name(errors, &signer_path, signer);
     }
@@ -275,11 +272,7 @@ fn check(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
         .filter(|seconds| *seconds < LIFE_MIN)
     {
         let detail = "may not specify a duration less than 600 seconds (10 minutes)";
-        errors.push(FieldError::invalid(
-            &path.child("expirationSeconds"),
-            seconds,
-            detail,
-        ));
+        errors.invalid(&path.child("expirationSeconds"), seconds, detail);
     }
     check_conditions(
         errors,
@@ -290,11 +283,11 @@ fn check(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
     let certificate = object.str_at("/status/certificate");
     let unchanged = old.is_some_and(|old| old.str_at("/status/certificate") == certificate);
     if let Some(problem) = pem::chain_problem(&decode(certificate)).filter(|_| !unchanged) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &Path::new("status").child("certificate"),
             "<certificate data>",
             problem,
-        ));
+        );
     }
 }
 
@@ -311,7 +304,7 @@ fn check_conditions(errors: &mut ErrorList, path: &Path, object: &Object, old: O
         let item = path.index(index);
         let (kind, status) = (condition.str("type"), condition.str("status"));
         if kind.is_empty() && !had_empty {
-            errors.push(FieldError::required(&item.child("type"), ""));
+            errors.required(&item.child("type"), "");
         }
         let allowed: &[&str] = if FINAL.contains(&kind) {
             &["True"]
@@ -319,7 +312,7 @@ fn check_conditions(errors: &mut ErrorList, path: &Path, object: &Object, old: O
             &["False", "True", "Unknown"]
         };
         if status.is_empty() {
-            errors.push(FieldError::required(&item.child("status"), ""));
+            errors.required(&item.child("status"), "");
         } else {
             one_of(errors, &item.child("status"), status, allowed);
         }
@@ -329,14 +322,14 @@ fn check_conditions(errors: &mut ErrorList, path: &Path, object: &Object, old: O
             _ => "",
         };
         if !both && !opposite.is_empty() && seen.contains(opposite) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 path,
                 kind,
                 "Approved and Denied conditions are mutually exclusive",
-            ));
+            );
         }
         if seen.contains(kind) && !had_repeats {
-            errors.push(FieldError::duplicate(&item.child("type"), kind));
+            errors.duplicate(&item.child("type"), kind);
         }
         seen.insert(kind);
     }
@@ -346,20 +339,20 @@ fn check_changes(errors: &mut ErrorList, sub: Subresource, object: &Object, old:
     let path = Path::new("status").child("conditions");
     for kind in FINAL {
         if of_kind(object, kind).len() < of_kind(old, kind).len() {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path,
                 format!("updates may not remove a condition of type {kind:?}"),
-            ));
+            );
         }
     }
     if !matches!(sub, Subresource::Other(_)) {
         for kind in APPROVAL {
             let (new, before) = (of_kind(object, kind), of_kind(old, kind));
             if new.len() > before.len() {
-                errors.push(FieldError::forbidden(
+                errors.forbidden(
                     &path,
                     format!("updates may not add a condition of type {kind:?}"),
-                ));
+                );
             }
         }
     }
@@ -370,15 +363,9 @@ fn check_changes(errors: &mut ErrorList, sub: Subresource, object: &Object, old:
     if new != before {
         let path = Path::new("status").child("certificate");
         if sub != Subresource::Status {
-            errors.push(FieldError::forbidden(
-                &path,
-                "updates may not set certificate content",
-            ));
+            errors.forbidden(&path, "updates may not set certificate content");
         } else if !before.is_empty() {
-            errors.push(FieldError::forbidden(
-                &path,
-                "updates may not modify existing certificate content",
-            ));
+            errors.forbidden(&path, "updates may not modify existing certificate content");
         }
     }
 }

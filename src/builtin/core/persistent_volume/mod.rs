@@ -10,7 +10,7 @@ use crate::builtin::pod_spec::volume_defaults::default_storage;
 use crate::builtin::quantities::round_amounts;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
 use crate::builtin::volume_spec::{KINDS, check_volume_spec};
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json};
 use crate::registry::validation::{Fields, immutable, same};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -223,10 +223,7 @@ fn check_mount_options(errors: &mut ErrorList, object: &Object) {
         let path = Path::new("metadata")
             .child("annotations")
             .child(MOUNT_OPTIONS);
-        errors.push(FieldError::forbidden(
-            &path,
-            "may not specify mount options for this volume type",
-        ));
+        errors.forbidden(&path, "may not specify mount options for this volume type");
     }
 }
 
@@ -250,10 +247,10 @@ fn check_update(errors: &mut ErrorList, object: &Object, old: &Object) {
     {
         let diff = internal_types::diff("PersistentVolumeSource", old_spec, &spec);
         let path = Path::new("spec").child("persistentvolumesource");
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             &path,
             format!("spec.persistentvolumesource is immutable after creation\n{diff}"),
-        ));
+        );
     }
     immutable(
         errors,
@@ -269,19 +266,12 @@ fn check_update(errors: &mut ErrorList, object: &Object, old: &Object) {
                 internal_types::json("VolumeNodeAffinity", affinity)
             });
         let detail = "field is immutable, except for updating from beta label to GA";
-        errors.push(FieldError::invalid(
-            &Path::new("nodeAffinity"),
-            shown,
-            detail,
-        ));
+        errors.invalid(&Path::new("nodeAffinity"), shown, detail);
     }
     if old_spec.opt_str("volumeAttributesClassName").is_some()
         && spec.opt_str("volumeAttributesClassName").is_none()
     {
         let path = Path::new("spec").child("volumeAttributesClassName");
-        errors.push(FieldError::forbidden(
-            &path,
-            "update from non-nil value to nil is forbidden",
-        ));
+        errors.forbidden(&path, "update from non-nil value to nil is forbidden");
     }
 }

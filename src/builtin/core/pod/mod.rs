@@ -15,7 +15,7 @@ use crate::builtin::pod_spec::{
 };
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD, keep_meta};
 use crate::meta::selector::FieldReader;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names, time};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, names, time};
 use crate::registry::strategy::text_or;
 use crate::registry::validation::Fields;
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
@@ -143,14 +143,14 @@ impl Strategy for PodStrategy {
         let empty = Map::new();
         let spec = object.map("spec").unwrap_or(&empty);
         if !spec.list("ephemeralContainers").is_empty() {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.child("ephemeralContainers"),
                 "cannot be set on create",
-            ));
+            );
         }
         if !spec.str("nodeName").is_empty() && !spec.list("schedulingGates").is_empty() {
             let detail = "cannot be set until all schedulingGates have been cleared";
-            errors.push(FieldError::forbidden(&path.child("nodeName"), detail));
+            errors.forbidden(&path.child("nodeName"), detail);
         }
         annotations::check_profiles_match(&mut errors, &path, object.annotations(), spec);
         errors

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::builtin::pod_spec::security::check_linux_user;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
 
 /// Conditions that are Kubernetes' own and so need no qualified name.
@@ -59,26 +59,22 @@ pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
             names::dns1123_subdomain(nominated),
         );
         if !old.str_at("/spec/nodeName").is_empty() {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path,
                 "may not be set on pods that are already bound to a node",
-            ));
+            );
         }
     }
     let generation = status.int("observedGeneration").unwrap_or(0);
     if generation < 0 {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("observedGeneration"),
             generation,
             "must be a non-negative integer",
-        ));
+        );
     }
     if status.str("qosClass") != old_status.str("qosClass") {
-        errors.push(FieldError::invalid(
-            &path.child("qosClass"),
-            status.str("qosClass"),
-            IMMUTABLE,
-        ));
+        errors.invalid(&path.child("qosClass"), status.str("qosClass"), IMMUTABLE);
     }
     let spec = old.map("spec").unwrap_or(&empty);
     for key in CONTAINER_STATUSES {
@@ -109,11 +105,11 @@ fn check_conditions(errors: &mut ErrorList, path: &Path, conditions: &[Value]) {
         let path = path.index(index);
         let generation = condition.int("observedGeneration").unwrap_or(0);
         if generation < 0 {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("observedGeneration"),
                 generation,
                 "must be a non-negative integer",
-            ));
+            );
         }
         let kind = condition.str("type");
         if !SYSTEM_CONDITIONS.contains(&kind) {
@@ -137,10 +133,7 @@ fn check_users(errors: &mut ErrorList, path: &Path, status: &Map, object: &Objec
             };
             let path = path.child(key).index(index).child("user").child("linux");
             if windows {
-                errors.push(FieldError::forbidden(
-                    &path,
-                    "cannot be set for a windows pod",
-                ));
+                errors.forbidden(&path, "cannot be set for a windows pod");
             } else {
                 check_linux_user(errors, &path, user);
             }
@@ -157,7 +150,7 @@ fn check_extended_claim(errors: &mut ErrorList, path: &Path, claim: &Map, object
     let (mappings, mappings_path) = (claim.list("requestMappings"), path.child("requestMappings"));
     if mappings.is_empty() {
         let detail = "at least one request mapping is required";
-        errors.push(FieldError::required(&mappings_path, detail));
+        errors.required(&mappings_path, detail);
     }
     let mut seen = HashSet::new();
     for (index, mapping) in mappings.iter().enumerate() {
@@ -167,13 +160,13 @@ fn check_extended_claim(errors: &mut ErrorList, path: &Path, claim: &Map, object
         match containers.get(container).map(|one| one.map("resources")) {
             None => {
                 let detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
-                errors.push(FieldError::invalid(&path_of(keys[0]), container, detail));
+                errors.invalid(&path_of(keys[0]), container, detail);
             }
             Some(resources) => {
                 let requests = resources.and_then(|resources| resources.map("requests"));
                 if !requests.is_some_and(|requests| requests.contains_key(resource)) {
                     let detail = "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests";
-                    errors.push(FieldError::invalid(&path_of(keys[1]), resource, detail));
+                    errors.invalid(&path_of(keys[1]), resource, detail);
                 }
             }
         }
@@ -181,7 +174,7 @@ fn check_extended_claim(errors: &mut ErrorList, path: &Path, claim: &Map, object
         invalid_each(errors, &path.child("requestName"), request, problems);
         if !seen.insert(id) {
             for (key, value) in keys.into_iter().zip(id) {
-                errors.push(FieldError::duplicate(&path_of(key), value));
+                errors.duplicate(&path_of(key), value);
             }
         }
     }
@@ -190,7 +183,7 @@ fn check_extended_claim(errors: &mut ErrorList, path: &Path, claim: &Map, object
         path.child("resourceClaimName"),
     );
     if name.is_empty() {
-        errors.push(FieldError::required(&path, ""));
+        errors.required(&path, "");
     } else {
         invalid_each(errors, &path, name, names::dns1123_subdomain(name));
     }
@@ -239,10 +232,10 @@ fn check_transitions(
         let container = containers.get(was.str("name"));
         let code = ended.int("exitCode").unwrap_or(0);
         if !container.is_some_and(|container| may_restart(container, spec, code)) {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.index(index).child("state"),
                 "may not be transitioned to non-terminated state",
-            ));
+            );
         }
     }
 }
@@ -280,10 +273,10 @@ fn check_claims(errors: &mut ErrorList, path: &Path, status: &Map, object: &Obje
         let name = claim.str("name");
         if !known.contains_key(name) {
             let detail = "must match the name of an entry in `spec.resourceClaims`";
-            errors.push(FieldError::invalid(&path.child("name"), name, detail));
+            errors.invalid(&path.child("name"), name, detail);
         }
         if !seen.insert(name) {
-            errors.push(FieldError::duplicate(&path.child("name"), name));
+            errors.duplicate(&path.child("name"), name);
         }
         if let Some(name) = claim.opt_str("resourceClaimName") {
             invalid_each(
@@ -304,11 +297,11 @@ fn check_addresses(errors: &mut ErrorList, path: &Path, status: &Map, old: &Map)
         if let (Some(first), "hostIPs") = (addresses.first(), key)
             && first.str("ip") != status.str("hostIP")
         {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.index(0).child("ip"),
                 first.str("ip"),
                 "must be equal to `hostIP`",
-            ));
+            );
         }
         let before = first_by(old.list(key), "ip");
         for (index, address) in addresses.iter().enumerate() {
@@ -325,7 +318,7 @@ fn check_addresses(errors: &mut ErrorList, path: &Path, status: &Map, old: &Map)
         if let (Some((index, ip)), true) = (bad, addresses.len() > 1) {
             let detail =
                 format!("failed to check for dual stack with error:invalid IP[{index}]: {ip}");
-            errors.push(FieldError::internal(&path, detail));
+            errors.internal(&path, detail);
         }
         let families: Vec<bool> = addresses
             .iter()
@@ -338,11 +331,11 @@ fn check_addresses(errors: &mut ErrorList, path: &Path, status: &Map, old: &Map)
                 .iter()
                 .map(|one| crate::meta::json!({"IP": one.str("ip")}))
                 .collect();
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 shown,
                 "may specify no more than one IP for each IP family",
-            ));
+            );
         }
     }
 }

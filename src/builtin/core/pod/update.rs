@@ -45,10 +45,10 @@ pub fn check_pod(object: &Object, options: &PodValidationOptions) -> ErrorList {
                     .child("sources")
                     .index(index)
                     .child("serviceAccountToken");
-                errors.push(FieldError::forbidden(
+                errors.forbidden(
                     &path,
                     "must not be specified when serviceAccountName is not set",
-                ));
+                );
             }
         }
     }
@@ -142,10 +142,7 @@ pub fn check_update(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         if !gates.contains(name) {
             let detail =
                 format!("only deletion is allowed, but found new scheduling gate '{name}'");
-            errors.push(FieldError::forbidden(
-                &gates_path.index(index).child("name"),
-                detail,
-            ));
+            errors.forbidden(&gates_path.index(index).child("name"), detail);
         }
     }
     if !same(object.field("spec"), old.field("spec")) {
@@ -157,16 +154,13 @@ pub fn check_update(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
 /// Containers stay, only their images change. Whether the check can go on.
 fn check_images(errors: &mut ErrorList, path: &Path, new: &[Value], old: &[Value]) -> bool {
     if new.len() != old.len() {
-        errors.push(FieldError::forbidden(
-            path,
-            "pod updates may not add or remove containers",
-        ));
+        errors.forbidden(path, "pod updates may not add or remove containers");
         return false;
     }
     for (index, container) in new.iter().enumerate() {
         let path = path.index(index);
         if container.str("image").is_empty() {
-            errors.push(FieldError::required(&path.child("image"), ""));
+            errors.required(&path.child("image"), "");
         }
         if let Some(container) = container.as_object() {
             check_image_spaces(errors, &path, container);
@@ -192,20 +186,16 @@ fn check_deadline(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map) -> 
                 return false;
             }
             if old.is_some_and(|old| old < new) {
-                errors.push(FieldError::invalid(
-                    path,
-                    new,
-                    "must be less than or equal to previous value",
-                ));
+                errors.invalid(path, new, "must be less than or equal to previous value");
                 return false;
             }
         }
         (None, Some(_)) => {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 path,
                 Value::Null,
                 "must not update from a positive integer to nil value",
-            ));
+            );
         }
         (None, None) => {}
     }
@@ -224,10 +214,10 @@ fn check_added_tolerations(errors: &mut ErrorList, path: &Path, new: &[Value], o
     if kept {
         check_tolerations(errors, path, new);
     } else {
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             path,
             "existing toleration can not be modified except its tolerationSeconds",
-        ));
+        );
     }
 }
 
@@ -273,10 +263,10 @@ fn check_nothing_else(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map)
         .all(|key| same(spec.get(key), old.get(key)));
     if !equal {
         let diff = internal_types::diff("PodSpec", old, &spec);
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             path,
             format!("pod updates may not change fields other than {UPDATABLE}\n{diff}"),
-        ));
+        );
     }
 }
 
@@ -290,11 +280,7 @@ fn check_tightened(errors: &mut ErrorList, path: &Path, spec: &mut Map, old: &Ma
     if !kept {
         let shown = spec.field("nodeSelector").cloned().unwrap_or_default();
         let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
-        errors.push(FieldError::invalid(
-            &path.child("nodeSelector"),
-            shown,
-            detail,
-        ));
+        errors.invalid(&path.child("nodeSelector"), shown, detail);
     }
     restore(spec, old, "nodeSelector");
     let nodes = |spec: &Map| {
@@ -340,7 +326,7 @@ fn check_narrower(errors: &mut ErrorList, path: &Path, new: Option<&Value>, old:
         } else {
             internal_types::json_list("NodeSelectorTerm", &new)
         };
-        errors.push(FieldError::invalid(&path, shown, detail));
+        errors.invalid(&path, shown, detail);
         return;
     }
     let empty = Map::new();
@@ -355,7 +341,7 @@ fn check_narrower(errors: &mut ErrorList, path: &Path, new: Option<&Value>, old:
         if !narrower || (was_empty && !is_empty) {
             let shown = internal_types::json("NodeSelectorTerm", new.as_object().unwrap_or(&empty));
             let detail = "only additions are allowed (no mutations or deletions)";
-            errors.push(FieldError::invalid(&path.index(index), shown, detail));
+            errors.invalid(&path.index(index), shown, detail);
         }
     }
 }
@@ -393,13 +379,13 @@ pub fn check_ephemeral_update(ctx: &Context, object: &Object, old: &Object) -> E
         {
             None => {
                 let detail = format!("existing ephemeral containers {name:?} may not be removed\n");
-                errors.push(FieldError::forbidden(&path, detail));
+                errors.forbidden(&path, detail);
             }
             Some(new) if new != container => {
                 let diff = internal_types::diff("EphemeralContainer", container, new);
                 let detail =
                     format!("existing ephemeral containers {name:?} may not be changed\n{diff}");
-                errors.push(FieldError::forbidden(&path, detail));
+                errors.forbidden(&path, detail);
             }
             Some(_) => {}
         }
@@ -428,21 +414,14 @@ pub fn check_resize(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
     };
     if was != qos_class(&spec) {
         let detail = "Pod QOS Class may not change as a result of resizing";
-        errors.push(FieldError::invalid(
-            &path,
-            object.str_at("/status/qosClass"),
-            detail,
-        ));
+        errors.invalid(&path, object.str_at("/status/qosClass"), detail);
     }
     let running = old
         .array_at("/status/containerStatuses")
         .iter()
         .find(|status| status.pointer("/state/running").is_some());
     if running.is_some_and(|status| status.field("resources").is_none()) {
-        errors.push(FieldError::forbidden(
-            &path,
-            "Pod running on node without support for resize",
-        ));
+        errors.forbidden(&path, "Pod running on node without support for resize");
     }
     let level = |spec: &Map| {
         spec.map("resources")
@@ -456,10 +435,10 @@ pub fn check_resize(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         .and_then(Value::as_array)
         .is_some_and(|list| !list.is_empty())
     {
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             &path,
             "pods with node allocatable resource claims cannot be resized",
-        ));
+        );
     }
     if !same_containers(&mut errors, &path, &spec, &old_spec) {
         return errors;
@@ -477,7 +456,7 @@ pub fn check_resize(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
     }
     resize_containers(&mut errors, &path, &mut spec, &old_spec);
     if errors.is_empty() && !same(Some(&Value::Object(spec)), Some(&Value::Object(old_spec))) {
-        errors.push(FieldError::forbidden(&path, ONLY_COMPUTE));
+        errors.forbidden(&path, ONLY_COMPUTE);
     }
     errors
 }
@@ -486,19 +465,16 @@ pub fn check_resize(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
 fn resize_pod_level(errors: &mut ErrorList, path: &Path, spec: &mut Map, old: &Map) {
     let resources = path.child("resources");
     if old.field("resources").is_some() && spec.field("resources").is_none() {
-        errors.push(FieldError::forbidden(
-            &resources,
-            "pod-level resources cannot be removed",
-        ));
+        errors.forbidden(&resources, "pod-level resources cannot be removed");
         return;
     }
     check_not_removed(errors, &resources, spec, old, "pod-level resource");
     restore_compute(spec, old);
     if !same(spec.field("resources"), old.field("resources")) {
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             path,
             "only cpu and memory resources are mutable at pod-level",
-        ));
+        );
     }
 }
 
@@ -523,14 +499,14 @@ fn resize_containers(errors: &mut ErrorList, path: &Path, spec: &mut Map, old_sp
             );
             if key == "containers" {
                 if other {
-                    errors.push(FieldError::forbidden(path, ONLY_COMPUTE));
+                    errors.forbidden(path, ONLY_COMPUTE);
                 }
                 continue;
             }
             if other {
                 let detail =
                     "only cpu and memory resources for init or sidecar containers are mutable";
-                errors.push(FieldError::forbidden(&at(), detail));
+                errors.forbidden(&at(), detail);
             }
             if changed && container.str("restartPolicy") != "Always" {
                 let restarting = container
@@ -550,19 +526,16 @@ fn same_containers(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map) ->
     for key in ["containers", "initContainers"] {
         let path = path.child(key);
         if new.list(key).len() != old.list(key).len() {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path,
                 format!("{key} may not be added or removed on resize"),
-            ));
+            );
             continue;
         }
         for (index, (new, old)) in new.list(key).iter().zip(old.list(key)).enumerate() {
             if new.str("name") != old.str("name") {
                 let detail = format!("{key} may not be renamed or reordered on resize");
-                errors.push(FieldError::forbidden(
-                    &path.index(index).child("name"),
-                    detail,
-                ));
+                errors.forbidden(&path.index(index).child("name"), detail);
             }
         }
     }
@@ -583,10 +556,7 @@ fn check_not_removed(
                 .is_some_and(|amounts| amounts.contains_key(name))
         };
         if old.is_some_and(|old| old.entries(key).any(|(name, _)| !has(name))) {
-            errors.push(FieldError::forbidden(
-                &path.child(key),
-                format!("{what} {key} cannot be removed"),
-            ));
+            errors.forbidden(&path.child(key), format!("{what} {key} cannot be removed"));
         }
     }
 }

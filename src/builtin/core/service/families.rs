@@ -223,11 +223,11 @@ fn add_families_of_ips(service: &mut Object, configured: &[&'static str]) -> Err
                 families.push(family.to_owned());
             } else {
                 let path = Path::new("spec.clusterIPs").index(index);
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &path,
                     json!(ips),
                     format!("{family} is not configured on this cluster"),
-                ));
+                );
             }
         }
     }
@@ -246,11 +246,7 @@ fn missing_families(service: &Object, configured: &[&'static str]) -> ErrorList 
     for (index, family) in strings(service, "ipFamilies").into_iter().enumerate() {
         if !configured.contains(&family.as_str()) {
             let path = Path::new("spec.ipFamilies").index(index);
-            errors.push(FieldError::invalid(
-                &path,
-                family,
-                "not configured on this cluster",
-            ));
+            errors.invalid(&path, family, "not configured on this cluster");
         }
     }
     errors

@@ -70,10 +70,7 @@ pub fn validate_update(service: &Object, old: &Object) -> ErrorList {
         && needs_health_check_port(service)
         && port(service) != port(old)
     {
-        errors.push(FieldError::forbidden(
-            &Path::new("spec.healthCheckNodePort"),
-            "field is immutable",
-        ));
+        errors.forbidden(&Path::new("spec.healthCheckNodePort"), "field is immutable");
     }
     errors.extend(validate(service, Some(old)));
     errors
@@ -85,10 +82,7 @@ pub fn validate_status(service: &Object) -> ErrorList {
     let path = Path::new("status.loadBalancer.ingress");
     let ingresses = service.array_at("/status/loadBalancer/ingress");
     if kind(service) != "LoadBalancer" && !ingresses.is_empty() {
-        errors.push(FieldError::forbidden(
-            &path,
-            "may only be used when `spec.type` is 'LoadBalancer'",
-        ));
+        errors.forbidden(&path, "may only be used when `spec.type` is 'LoadBalancer'");
         return errors;
     }
     for (index, ingress) in ingresses.iter().enumerate() {
@@ -107,20 +101,15 @@ fn check_ingress(ingress: &Value, path: &Path, errors: &mut ErrorList) {
         invalid_each(errors, &path.child("ip"), ip, names::legacy_ip(ip));
     }
     match mode {
-        None if !ip.is_empty() => errors.push(FieldError::required(
-            &path.child("ipMode"),
-            "must be specified when `ip` is set",
-        )),
-        Some(_) if ip.is_empty() => errors.push(FieldError::forbidden(
+        None if !ip.is_empty() => {
+            errors.required(&path.child("ipMode"), "must be specified when `ip` is set")
+        }
+        Some(_) if ip.is_empty() => errors.forbidden(
             &path.child("ipMode"),
             "may not be specified when `ip` is not set",
-        )),
+        ),
         Some(mode) if !["Proxy", "VIP"].contains(&mode) => {
-            errors.push(FieldError::not_supported(
-                &path.child("ipMode"),
-                mode,
-                &["Proxy", "VIP"],
-            ));
+            errors.not_supported(&path.child("ipMode"), mode, &["Proxy", "VIP"]);
         }
         _ => {}
     }
@@ -132,20 +121,20 @@ fn check_ingress(ingress: &Value, path: &Path, errors: &mut ErrorList) {
             names::dns1123_subdomain(hostname),
         );
         if names::parse_ip_sloppy(hostname).is_some() {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("hostname"),
                 hostname,
                 "must be a DNS name, not an IP address",
-            ));
+            );
         }
     }
 }
 
 fn one_of(value: &str, supported: &[&str], path: &Path, errors: &mut ErrorList) {
     if value.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
     } else if !supported.contains(&value) {
-        errors.push(FieldError::not_supported(path, value, supported));
+        errors.not_supported(path, value, supported);
     }
 }
 
@@ -162,26 +151,18 @@ fn check_topology(service: &Object, errors: &mut ErrorList) {
         && hints != mode
     {
         let why = format!("must match annotations[{HINTS}] when both are specified");
-        errors.push(FieldError::invalid(
-            &Path::new("metadata.annotations").key(MODE),
-            mode,
-            why,
-        ));
+        errors.invalid(&Path::new("metadata.annotations").key(MODE), mode, why);
     }
 }
 
 fn check_type(service: &Object, path: &Path, errors: &mut ErrorList) {
     let (spec, kind) = (spec(service), kind(service));
     if spec.list("ports").is_empty() && !headless(service) && kind != "ExternalName" {
-        errors.push(FieldError::required(&path.child("ports"), ""));
+        errors.required(&path.child("ports"), "");
     }
     if matches!(kind, "LoadBalancer" | "NodePort") && headless(service) {
         let why = format!("may not be set to 'None' for {kind} services");
-        errors.push(FieldError::invalid(
-            &path.child("clusterIPs").index(0),
-            "None",
-            why,
-        ));
+        errors.invalid(&path.child("clusterIPs").index(0), "None", why);
     }
     if kind != "ExternalName" {
         return;
@@ -193,13 +174,13 @@ fn check_type(service: &Object, path: &Path, errors: &mut ErrorList) {
         ("ipFamilyPolicy", spec.opt_str("ipFamilyPolicy").is_some()),
     ] {
         if set {
-            errors.push(FieldError::forbidden(&path.child(key), forbidden));
+            errors.forbidden(&path.child(key), forbidden);
         }
     }
     let name = spec.str("externalName");
     let name = name.strip_suffix('.').unwrap_or(name);
     if name.is_empty() {
-        errors.push(FieldError::required(&path.child("externalName"), ""));
+        errors.required(&path.child("externalName"), "");
     } else {
         invalid_each(
             errors,
@@ -218,7 +199,7 @@ fn check_ports(service: &Object, path: &Path, errors: &mut ErrorList) {
         let name = port.str("name");
         if name.is_empty() {
             if ports.len() > 1 {
-                errors.push(FieldError::required(&path.child("name"), ""));
+                errors.required(&path.child("name"), "");
             }
         } else {
             invalid_each(
@@ -228,7 +209,7 @@ fn check_ports(service: &Object, path: &Path, errors: &mut ErrorList) {
                 names::dns1123_label(name),
             );
             if !seen.insert(name) {
-                errors.push(FieldError::duplicate(&path.child("name"), name));
+                errors.duplicate(&path.child("name"), name);
             }
         }
         let number = port.int("port").unwrap_or(0);
@@ -276,10 +257,10 @@ fn check_port_numbers(service: &Object, path: &Path, errors: &mut ErrorList) {
             .enumerate()
             .filter(|(_, port)| node_port(port) != 0)
         {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.index(index).child("nodePort"),
                 "may not be used when `type` is 'ClusterIP'",
-            ));
+            );
         }
     }
     let mut seen = BTreeSet::new();
@@ -289,10 +270,7 @@ fn check_port_numbers(service: &Object, path: &Path, errors: &mut ErrorList) {
         .filter(|(_, port)| node_port(port) != 0)
     {
         if !seen.insert((port.str("protocol"), node_port(port))) {
-            errors.push(FieldError::duplicate(
-                &path.index(index).child("nodePort"),
-                node_port(port),
-            ));
+            errors.duplicate(&path.index(index).child("nodePort"), node_port(port));
         }
     }
     let mut seen = BTreeSet::new();
@@ -300,7 +278,7 @@ fn check_port_numbers(service: &Object, path: &Path, errors: &mut ErrorList) {
         let (protocol, number) = (port.str("protocol"), port.int("port").unwrap_or(0));
         if !seen.insert((protocol, number)) {
             let key = json!({"Name": "", "Protocol": protocol, "AppProtocol": null, "Port": number, "TargetPort": 0, "NodePort": 0});
-            errors.push(FieldError::duplicate(&path.index(index), key));
+            errors.duplicate(&path.index(index), key);
         }
     }
 }
@@ -318,26 +296,25 @@ fn check_affinity(spec: &Map, path: &Path, errors: &mut ErrorList) {
         path.child("sessionAffinityConfig"),
     );
     match (affinity, config) {
-        ("None", Some(_)) => errors.push(FieldError::forbidden(
-            &path,
-            "must not be set when session affinity is None",
-        )),
+        ("None", Some(_)) => {
+            errors.forbidden(&path, "must not be set when session affinity is None")
+        }
         ("ClientIP", config) => {
             let why = "when session affinity type is ClientIP";
             let Some(config) = config else {
-                return errors.push(FieldError::required(&path, why));
+                return errors.required(&path, why);
             };
             let path = path.child("clientIP");
             let Some(client_ip) = config.map("clientIP") else {
-                return errors.push(FieldError::required(&path, why));
+                return errors.required(&path, why);
             };
             let path = path.child("timeoutSeconds");
             match client_ip.int("timeoutSeconds") {
-                None => errors.push(FieldError::required(&path, why)),
+                None => errors.required(&path, why),
                 Some(seconds) if seconds <= 0 || seconds > MAX_AFFINITY_SECONDS => {
                     let why =
                         format!("must be greater than 0 and less than {MAX_AFFINITY_SECONDS}");
-                    errors.push(FieldError::invalid(&path, seconds, why));
+                    errors.invalid(&path, seconds, why);
                 }
                 Some(_) => {}
             }
@@ -358,20 +335,16 @@ pub fn cluster_ips(service: &Object, old: Option<&Object>) -> ErrorList {
     let all = || Value::Array(ips.to_vec());
     if single.is_empty() {
         if !ips.is_empty() {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &ips_path,
                 all(),
                 "must be empty when `clusterIP` is not specified",
-            ));
+            );
         }
     } else if ips.is_empty() {
-        errors.push(FieldError::required(&ips_path, ""));
+        errors.required(&ips_path, "");
     } else if ips[0] != single {
-        errors.push(FieldError::invalid(
-            &ips_path,
-            all(),
-            "first value must match `clusterIP`",
-        ));
+        errors.invalid(&ips_path, all(), "first value must match `clusterIP`");
     }
     let mut seen = BTreeSet::new();
     let families: Vec<&str> = spec
@@ -381,14 +354,10 @@ pub fn cluster_ips(service: &Object, old: Option<&Object>) -> ErrorList {
         .collect();
     for (index, family) in families.iter().enumerate() {
         if !["IPv4", "IPv6"].contains(family) {
-            errors.push(FieldError::not_supported(
-                &families_path.index(index),
-                *family,
-                &["IPv4", "IPv6"],
-            ));
+            errors.not_supported(&families_path.index(index), *family, &["IPv4", "IPv6"]);
         }
         if !seen.insert(*family) {
-            errors.push(FieldError::duplicate(&families_path.index(index), *family));
+            errors.duplicate(&families_path.index(index), *family);
         }
     }
     const POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
@@ -396,11 +365,7 @@ pub fn cluster_ips(service: &Object, old: Option<&Object>) -> ErrorList {
         .opt_str("ipFamilyPolicy")
         .filter(|policy| !POLICIES.contains(policy))
     {
-        errors.push(FieldError::not_supported(
-            &path.child("ipFamilyPolicy"),
-            policy,
-            &POLICIES,
-        ));
+        errors.not_supported(&path.child("ipFamilyPolicy"), policy, &POLICIES);
     }
     check_addresses(ips, &families, old, &ips_path, &mut errors);
     errors
@@ -419,11 +384,7 @@ fn check_addresses(
     for (index, text) in texts.iter().enumerate() {
         if index == 0 && *text == "None" {
             if ips.len() > 1 {
-                errors.push(FieldError::invalid(
-                    path,
-                    all(),
-                    "'None' must be the first and only value",
-                ));
+                errors.invalid(path, all(), "'None' must be the first and only value");
             }
             continue;
         }
@@ -439,11 +400,7 @@ fn check_addresses(
     }
     let malformed = errors.len() > before;
     if ips.len() > 2 {
-        errors.push(FieldError::invalid(
-            path,
-            all(),
-            "may only hold up to 2 values",
-        ));
+        errors.invalid(path, all(), "may only hold up to 2 values");
     }
     if malformed {
         return;
@@ -456,18 +413,18 @@ fn check_addresses(
         && !(parsed.iter().any(std::net::IpAddr::is_ipv4)
             && parsed.iter().any(std::net::IpAddr::is_ipv6))
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             all(),
             "may specify no more than one IP for each IP family",
-        ));
+        );
     }
     for (index, (ip, family)) in parsed.iter().zip(families).enumerate() {
         if matches!(*family, "IPv4" | "IPv6")
             && *family != crate::builtin::core::service::ip_family::family_of(*ip)
         {
             let why = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
-            errors.push(FieldError::invalid(&path.index(index), texts[index], why));
+            errors.invalid(&path.index(index), texts[index], why);
         }
     }
 }
@@ -493,7 +450,7 @@ fn check_kept(
         return;
     }
     if now.is_empty() {
-        errors.push(FieldError::invalid(&path.index(0), value(), unset));
+        errors.invalid(&path.index(0), value(), unset);
     } else if !was.is_empty() && now[0] != was[0] {
         errors.push(changed(0));
     }
@@ -506,11 +463,7 @@ fn check_kept(
             .cloned()
             .unwrap_or_default();
         let why = format!("must be set to 'SingleStack' when releasing the {second}");
-        errors.push(FieldError::invalid(
-            &Path::new("spec.ipFamilyPolicy"),
-            policy,
-            why,
-        ));
+        errors.invalid(&Path::new("spec.ipFamilyPolicy"), policy, why);
     }
 }
 
@@ -539,7 +492,7 @@ fn check_external_ips(service: &Object, old: Option<&Object>, path: &Path, error
         let Some(ip) = names::parse_ip_sloppy(text) else {
             continue;
         };
-        let mut refuse = |why: &str| errors.push(FieldError::invalid(&path, text, why));
+        let mut refuse = |why: &str| errors.invalid(&path, text, why);
         if ip.is_unspecified() {
             refuse(&format!("may not be unspecified ({text})"));
         }
@@ -590,7 +543,7 @@ fn check_source_ranges(service: &Object, path: &Path, errors: &mut ErrorList) {
         )
     };
     if kind(service) != "LoadBalancer" {
-        errors.push(FieldError::forbidden(&path, ONLY_LOAD_BALANCER));
+        errors.forbidden(&path, ONLY_LOAD_BALANCER);
     }
     let indexed = path.as_str().starts_with("spec");
     for (index, range) in ranges.into_iter().enumerate() {
@@ -619,14 +572,11 @@ fn check_load_balancer(
     let path_class = path.child("loadBalancerClass");
     if old.is_none() {
         match (spec.opt_flag("allocateLoadBalancerNodePorts"), balanced) {
-            (Some(_), false) => errors.push(FieldError::forbidden(
+            (Some(_), false) => errors.forbidden(
                 &path.child("allocateLoadBalancerNodePorts"),
                 ONLY_LOAD_BALANCER,
-            )),
-            (None, true) => errors.push(FieldError::required(
-                &Path::new("allocateLoadBalancerNodePorts"),
-                "",
-            )),
+            ),
+            (None, true) => errors.required(&Path::new("allocateLoadBalancerNodePorts"), ""),
             _ => {}
         }
     }
@@ -635,17 +585,17 @@ fn check_load_balancer(
         && kind(old) == "LoadBalancer"
         && crate::builtin::core::service::spec::spec(old).opt_str("loadBalancerClass") != class
     {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path_class,
             class.map_or(Value::Null, Value::from),
             "may not change once set",
-        ));
+        );
     }
     match class {
         Some(class) if balanced => {
             invalid_each(errors, &path_class, class, names::qualified_name(class))
         }
-        Some(_) => errors.push(FieldError::forbidden(&path_class, ONLY_LOAD_BALANCER)),
+        Some(_) => errors.forbidden(&path_class, ONLY_LOAD_BALANCER),
         None => {}
     }
 }
@@ -659,11 +609,11 @@ fn check_external_traffic(service: &Object, path: &Path, errors: &mut ErrorList)
     if externally_accessible(service) {
         one_of(policy, &["Cluster", "Local"], &policy_path, errors);
     } else if !policy.is_empty() {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &policy_path,
             policy,
             "may only be set for externally-accessible services",
-        ));
+        );
     }
     let (port, port_path) = (
         spec.int("healthCheckNodePort").unwrap_or(0),
@@ -671,14 +621,14 @@ fn check_external_traffic(service: &Object, path: &Path, errors: &mut ErrorList)
     );
     if needs_health_check_port(service) {
         if port == 0 {
-            errors.push(FieldError::required(&port_path, ""));
+            errors.required(&port_path, "");
         } else {
             invalid_number(errors, &port_path, port, names::port_number(port));
         }
     } else if port != 0 {
         let why =
             "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
-        errors.push(FieldError::invalid(&port_path, port, why));
+        errors.invalid(&port_path, port, why);
     }
 }
 
@@ -686,14 +636,10 @@ fn check_internal_traffic(spec: &Map, path: &Path, errors: &mut ErrorList) {
     let path_policy = path.child("internalTrafficPolicy");
     match spec.opt_str("internalTrafficPolicy") {
         None if matches!(spec.str("type"), "NodePort" | "LoadBalancer" | "ClusterIP") => {
-            errors.push(FieldError::required(&path_policy, ""))
+            errors.required(&path_policy, "")
         }
         Some(policy) if !["Cluster", "Local"].contains(&policy) => {
-            errors.push(FieldError::not_supported(
-                &path_policy,
-                policy,
-                &["Cluster", "Local"],
-            ));
+            errors.not_supported(&path_policy, policy, &["Cluster", "Local"]);
         }
         _ => {}
     }
@@ -702,10 +648,10 @@ fn check_internal_traffic(spec: &Map, path: &Path, errors: &mut ErrorList) {
         .opt_str("trafficDistribution")
         .filter(|one| !DISTRIBUTIONS.contains(one))
     {
-        errors.push(FieldError::not_supported(
+        errors.not_supported(
             &path.child("trafficDistribution"),
             distribution,
             &DISTRIBUTIONS,
-        ));
+        );
     }
 }

@@ -15,7 +15,7 @@ use crate::builtin::pod_spec::affinity::check_node_selector;
 use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits, STATUS_ALONE};
 use crate::builtin::template_meta::check_template_meta;
-use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, json, names};
+use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, IMMUTABLE, invalid_each, one_of, required_one_of, same, validate_conditions,
 };
@@ -107,7 +107,7 @@ impl Strategy for ResourceClaimStrategy {
             check_status(&mut errors, object, old);
         } else if !same(object.field("spec"), old.field("spec")) {
             let shown = internal_claim::claim(object.field("spec").unwrap_or(&Value::Null));
-            errors.push(FieldError::invalid(&Path::new("spec"), shown, IMMUTABLE));
+            errors.invalid(&Path::new("spec"), shown, IMMUTABLE);
         }
         errors
     }
@@ -158,7 +158,7 @@ impl Strategy for ResourceClaimTemplateStrategy {
             "Spec",
             internal_claim::claim(object.at("/spec/spec").unwrap_or(&Value::Null)),
         );
-        errors.push(FieldError::invalid(&Path::new("spec"), shown, IMMUTABLE));
+        errors.invalid(&Path::new("spec"), shown, IMMUTABLE);
         errors
     }
 }
@@ -262,13 +262,13 @@ fn check_request(errors: &mut ErrorList, path: &Path, request: &Value) {
     check_label(errors, &path.child("name"), request.str("name"));
     let alternatives = request.list("firstAvailable");
     match (request.field("exactly"), alternatives.is_empty()) {
-        (None, true) => errors.push(FieldError::required(path, ONE_FORM)),
+        (None, true) => errors.required(path, ONE_FORM),
         (Some(_), false) => {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 path,
                 Value::Null,
                 format!("{ONE_FORM}, but multiple fields are set"),
-            ));
+            );
         }
         (Some(exactly), true) => check_devices(errors, &path.child("exactly"), exactly),
         (None, false) => {
@@ -296,7 +296,7 @@ fn check_request(errors: &mut ErrorList, path: &Path, request: &Value) {
 fn check_devices(errors: &mut ErrorList, path: &Path, request: &Value) {
     let class = request.str("deviceClassName");
     if class.is_empty() {
-        errors.push(FieldError::required(&path.child("deviceClassName"), ""));
+        errors.required(&path.child("deviceClassName"), "");
     } else {
         invalid_each(
             errors,
@@ -309,17 +309,15 @@ fn check_devices(errors: &mut ErrorList, path: &Path, request: &Value) {
     let count = request.int("count").unwrap_or(0);
     match request.str("allocationMode") {
         "All" if count != 0 => {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("count"),
                 count,
                 "must not be specified when allocationMode is 'All'",
-            ));
+            );
         }
-        "ExactCount" if count <= 0 => errors.push(FieldError::invalid(
-            &path.child("count"),
-            count,
-            "must be greater than zero",
-        )),
+        "ExactCount" if count <= 0 => {
+            errors.invalid(&path.child("count"), count, "must be greater than zero")
+        }
         mode => one_of(
             errors,
             &path.child("allocationMode"),
@@ -343,11 +341,11 @@ fn check_toleration(errors: &mut ErrorList, path: &Path, toleration: &Value) {
     }
     match toleration.str("operator") {
         "Exists" if !value.is_empty() => {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("value"),
                 value,
                 "must be empty for operator `Exists`",
-            ));
+            );
         }
         "Equal" => invalid_each(
             errors,
@@ -384,14 +382,14 @@ fn check_constraint(errors: &mut ErrorList, path: &Path, constraint: &Value, req
         .find(|key| constraint.opt_str(key).is_some());
     let Some(key) = given else {
         let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
-        errors.push(FieldError::required(path, detail));
+        errors.required(path, detail);
         return;
     };
     let (name, path) = (constraint.str(key), path.child(key));
     check_qualified_name(errors, &path, name);
     if !name.contains('/') {
         let detail = "a fully qualified name must be a domain and a name separated by a slash";
-        errors.push(FieldError::invalid(&path, name, detail));
+        errors.invalid(&path, name, detail);
     }
 }
 
@@ -420,7 +418,7 @@ fn check_names(errors: &mut ErrorList, path: &Path, names: &[Value], requests: &
 
 fn check_name(errors: &mut ErrorList, path: &Path, name: &str, requests: &[Value]) {
     if name.matches('/').count() > 1 {
-        errors.push(FieldError::invalid(path, name, NO_SUCH_REQUEST));
+        errors.invalid(path, name, NO_SUCH_REQUEST);
         return;
     }
     for part in name.split('/') {
@@ -437,7 +435,7 @@ fn check_name(errors: &mut ErrorList, path: &Path, name: &str, requests: &[Value
         }
     });
     if !known {
-        errors.push(FieldError::invalid(path, name, NO_SUCH_REQUEST));
+        errors.invalid(path, name, NO_SUCH_REQUEST);
     }
 }
 
@@ -459,22 +457,22 @@ fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
     if !users.is_empty() {
         let known = old.array_at("/status/reservedFor");
         if allocation.is_none() {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &users_path,
                 "may not be specified when `allocated` is not set",
-            ));
+            );
         } else if object.deletion_timestamp().is_some()
             && users.len() <= USERS_MAX
             && users.iter().any(|user| !known.contains(user))
         {
             let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
-            errors.push(FieldError::forbidden(&users_path, detail));
+            errors.forbidden(&users_path, detail);
         }
     }
     let path = path.child("allocation");
     match (allocation, before) {
         (Some(new), Some(old)) if !same(Some(&new), Some(&old)) => {
-            errors.push(FieldError::invalid(&path, new, IMMUTABLE))
+            errors.invalid(&path, new, IMMUTABLE)
         }
         (Some(new), None) => check_allocation(
             errors,
@@ -490,7 +488,7 @@ fn check_users(errors: &mut ErrorList, path: &Path, users: &[Value]) {
     for (index, user) in users.iter().enumerate() {
         for key in ["resource", "name", "uid"] {
             if user.str(key).is_empty() {
-                errors.push(FieldError::required(&path.index(index).child(key), ""));
+                errors.required(&path.index(index).child(key), "");
             }
         }
     }
@@ -527,7 +525,7 @@ fn check_allocated_devices(errors: &mut ErrorList, path: &Path, object: &Object)
         }
         if !allocated.contains(&id) {
             let detail = "must be an allocated device in the claim";
-            errors.push(FieldError::invalid(&path, shown.clone(), detail));
+            errors.invalid(&path, shown.clone(), detail);
         }
         let conditions = device.list("conditions");
         check_size(
@@ -544,7 +542,7 @@ fn check_allocated_devices(errors: &mut ErrorList, path: &Path, object: &Object)
             check_network(errors, &path.child("networkData"), network);
         }
         if !seen.insert(id) {
-            errors.push(FieldError::duplicate(&path, shown));
+            errors.duplicate(&path, shown);
         }
     }
 }
@@ -555,7 +553,7 @@ fn check_network(errors: &mut ErrorList, path: &Path, network: &Map) {
         ("hardwareAddress", HARDWARE_ADDRESS_MAX),
     ] {
         if network.str(key).len() > max {
-            errors.push(FieldError::too_long(&path.child(key), max));
+            errors.too_long(&path.child(key), max);
         }
     }
     let (path, addresses) = (path.child("ips"), network.list("ips"));
@@ -628,11 +626,11 @@ fn check_result(errors: &mut ErrorList, path: &Path, result: &Value, requests: &
 /// The name of a pool: subdomains joined by slashes.
 pub fn check_pool(errors: &mut ErrorList, path: &Path, name: &str) {
     if name.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
         return;
     }
     if name.len() > POOL_MAX {
-        errors.push(FieldError::too_long(path, POOL_MAX));
+        errors.too_long(path, POOL_MAX);
     }
     for part in name.split('/') {
         invalid_each(errors, path, part, names::dns1123_subdomain(part));

@@ -42,13 +42,10 @@ pub fn validate(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &Path) {
         for (place, _) in expensive {
             let why = "contributed to estimated rule cost total exceeding cost limit for entire \
                        OpenAPIv3 schema";
-            errors.push(FieldError::forbidden(&place, why));
+            errors.forbidden(&place, why);
         }
         let name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        errors.push(FieldError::forbidden(
-            path,
-            too_expensive(name, total, SCHEMA_LIMIT),
-        ));
+        errors.forbidden(path, too_expensive(name, total, SCHEMA_LIMIT));
     }
 }
 
@@ -136,7 +133,7 @@ impl<'p> SchemaWalk<'_, 'p> {
             let why = "internal error: failed to construct type information for \
                        x-kubernetes-validations rules: unable to convert structural schema to CEL \
                        declarations";
-            return self.errors.push(FieldError::internal(&place, why));
+            return self.errors.internal(&place, why);
         }
         let cardinality = node
             .cardinality
@@ -152,8 +149,7 @@ impl<'p> SchemaWalk<'_, 'p> {
             match &compiled.message {
                 Some(Err(why)) => {
                     let place = place.child("messageExpression");
-                    self.errors
-                        .push(FieldError::invalid(&place, rule.go_value(), why));
+                    self.errors.invalid(&place, rule.go_value(), why);
                 }
                 Some(Ok(_)) => {
                     let cost = compiled.max_message_cost;
@@ -170,13 +166,12 @@ impl<'p> SchemaWalk<'_, 'p> {
                          within {outer}"
                     );
                     let place = place.child("rule");
-                    self.errors
-                        .push(FieldError::invalid(&place, rule.rule.as_str(), why));
+                    self.errors.invalid(&place, rule.rule.as_str(), why);
                 }
             } else if let Some(optional) = rule.optional_old_self {
                 let why = "may not be set if oldSelf is not used in rule";
                 let place = place.child("optionalOldSelf");
-                self.errors.push(FieldError::invalid(&place, optional, why));
+                self.errors.invalid(&place, optional, why);
             }
         }
     }
@@ -191,7 +186,7 @@ impl<'p> SchemaWalk<'_, 'p> {
     fn limit(&mut self, name: &str, cost: u64, place: &Path) {
         if cost > RULE_LIMIT {
             let why = too_expensive(name, cost, RULE_LIMIT);
-            self.errors.push(FieldError::forbidden(place, why));
+            self.errors.forbidden(place, why);
         }
     }
 

@@ -51,20 +51,16 @@ pub fn validate(
     };
     let strategy = conversion.str("strategy");
     if strategy != "None" && spec.flag("preserveUnknownFields") {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("strategy"),
             strategy,
             "must be None if spec.preserveUnknownFields is true",
-        ));
+        );
     }
     match strategy {
-        "" => errors.push(FieldError::required(&path.child("strategy"), "")),
+        "" => errors.required(&path.child("strategy"), ""),
         "None" | "Webhook" => {}
-        other => errors.push(FieldError::not_supported(
-            &path.child("strategy"),
-            other,
-            &["None", "Webhook"],
-        )),
+        other => errors.not_supported(&path.child("strategy"), other, &["None", "Webhook"]),
     }
     let client = conversion
         .pointer("/webhook/clientConfig")
@@ -76,21 +72,15 @@ pub fn validate(
     if strategy != "Webhook" {
         let why = "should not be set when strategy is not set to Webhook";
         if client.is_some() {
-            errors.push(FieldError::forbidden(&place, why));
+            errors.forbidden(&place, why);
         }
         if !reviews.is_empty() {
-            errors.push(FieldError::forbidden(
-                &path.child("conversionReviewVersions"),
-                why,
-            ));
+            errors.forbidden(&path.child("conversionReviewVersions"), why);
         }
         return;
     }
     match client {
-        None => errors.push(FieldError::required(
-            &place,
-            "required when strategy is set to Webhook",
-        )),
+        None => errors.required(&place, "required when strategy is set to Webhook"),
         Some(client) => {
             match (client.field("url"), client.field("service")) {
                 (Some(Value::String(url)), None) => {
@@ -99,15 +89,12 @@ pub fn validate(
                 (None, Some(Value::Object(service))) => {
                     check_webhook_service(errors, &place.child("service"), service)
                 }
-                _ => errors.push(FieldError::required(
-                    &place,
-                    "exactly one of url or service is required",
-                )),
+                _ => errors.required(&place, "exactly one of url or service is required"),
             }
             let bundle = client.str("caBundle");
             if !bundle.is_empty() && !allow_invalid_ca && !holds_certificates(bundle) {
                 let why = "unable to load root certificates: unable to parse bytes as PEM block";
-                errors.push(FieldError::invalid(&place.child("caBundle"), bundle, why));
+                errors.invalid(&place.child("caBundle"), bundle, why);
             }
         }
     }
@@ -126,14 +113,14 @@ fn review_versions(
     path: &Path,
 ) {
     if versions.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
         return;
     }
     let mut seen = HashSet::new();
     for (index, version) in versions.iter().enumerate() {
         let (place, name) = (path.index(index), version.as_str().unwrap_or(""));
         if !seen.insert(name) {
-            errors.push(FieldError::invalid(&place, name, "duplicate version"));
+            errors.invalid(&place, name, "duplicate version");
             continue;
         }
         errors.extend(
@@ -143,10 +130,10 @@ fn review_versions(
         );
     }
     if require_recognized && !has_recognized_version(versions) {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             path,
             versions,
             format!("must include at least one of {}", RECOGNIZED.join(", ")),
-        ));
+        );
     }
 }

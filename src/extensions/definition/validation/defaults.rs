@@ -6,7 +6,7 @@ use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 use crate::extensions::schema::lazy_path::LazyPath;
 use crate::extensions::schema::prune_and_default::{self, META_FIELDS, PrunedPaths};
 use crate::extensions::schema::value_validation::{self, Budget};
-use crate::meta::{ErrorList, FieldError, Map, Path, Value};
+use crate::meta::{ErrorList, Map, Path, Value};
 
 /// Checks every default of a structural schema. `pruned`: a default may have no fields that the
 /// schema does not specify.
@@ -141,11 +141,11 @@ impl SchemaWalk {
         let mut object = Value::Object(object);
         let errors = &mut self.errors;
         let mut refuse = |why: String| {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 place,
                 default.clone(),
                 format!("must result in valid metadata: {why}"),
-            ))
+            )
         };
         if let Err(why) = prune_and_default::coerce(
             &LazyPath::EMPTY,
@@ -183,11 +183,8 @@ impl SchemaWalk {
             let (mut copy, mut lost) = (default.clone(), PrunedPaths::default());
             prune_and_default::prune(&mut copy, Some(schema), &LazyPath::EMPTY, &mut lost);
             if copy != *default {
-                self.errors.push(FieldError::invalid(
-                    place,
-                    default.clone(),
-                    "must not have unknown fields",
-                ));
+                self.errors
+                    .invalid(place, default.clone(), "must not have unknown fields");
             }
         }
         let mut copy = default.clone();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::extensions::definition::{MAX_NAMES_BYTES, Names};
 use crate::extensions::schema::pattern;
 use crate::meta::go::regexp::TOO_LARGE;
-use crate::meta::{ErrorList, FieldError, Object, Path, Value};
+use crate::meta::{ErrorList, Object, Path, Value};
 use crate::registry::validation::Fields;
 
 /// The maximum number of bytes that the patterns of a definition may take when they are compiled.
@@ -25,10 +25,7 @@ pub fn check(errors: &mut ErrorList, object: &Object, old: Option<&Object>) {
         let why = format!(
             "short names and categories, repeated for every version, may not take more than {MAX_NAMES_BYTES} bytes"
         );
-        errors.push(FieldError::forbidden(
-            &Path::new("spec").child("names"),
-            why,
-        ));
+        errors.forbidden(&Path::new("spec").child("names"), why);
     }
     let patterns = patterns_of(object);
     if old.is_none_or(|old| !patterns.is_subset(&patterns_of(old))) {
@@ -40,7 +37,7 @@ fn patterns_fit(errors: &mut ErrorList, patterns: &BTreeSet<&str>) {
     let path = Path::new("spec").child("versions");
     if patterns.iter().map(|one| one.len()).sum::<usize>() > MAX_PATTERN_BYTES {
         let why = format!("patterns may not take more than {MAX_PATTERN_BYTES} bytes");
-        return errors.push(FieldError::forbidden(&path, why));
+        return errors.forbidden(&path, why);
     }
     let mut bytes = 0;
     for pattern in patterns {
@@ -51,13 +48,13 @@ fn patterns_fit(errors: &mut ErrorList, patterns: &BTreeSet<&str>) {
                 continue;
             }
             let detail = format!("must be a valid regular expression, but isn't: {why}");
-            errors.push(FieldError::invalid(&path, *pattern, detail));
+            errors.invalid(&path, *pattern, detail);
         }
         bytes += pattern::program_bytes(&compiled);
         if bytes > MAX_COMPILED_BYTES {
             let why =
                 format!("patterns may not take more than {MAX_COMPILED_BYTES} bytes when compiled");
-            return errors.push(FieldError::forbidden(&path, why));
+            return errors.forbidden(&path, why);
         }
     }
 }

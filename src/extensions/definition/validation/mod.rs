@@ -149,11 +149,7 @@ fn rest(object: &Object, old: Option<&Object>) -> ErrorList {
     let preserved = |object: &Object| object.bool_at("/spec/preserveUnknownFields");
     if preserved(object) && !old.is_some_and(preserved) {
         let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
-        errors.push(FieldError::invalid(
-            &Path::new("spec").child("preserveUnknownFields"),
-            true,
-            why,
-        ));
+        errors.invalid(&Path::new("spec").child("preserveUnknownFields"), true, why);
     }
     errors
 }
@@ -168,11 +164,7 @@ fn stored_versions(errors: &mut ErrorList, object: &Object) {
     let path = Path::new("status").child("storedVersions");
     let stored = object.array_at("/status/storedVersions");
     if stored.is_empty() {
-        errors.push(FieldError::invalid(
-            &path,
-            Value::Null,
-            "must have at least one stored version",
-        ));
+        errors.invalid(&path, Value::Null, "must have at least one stored version");
         return;
     }
     let versions = object.array_at("/spec/versions");
@@ -180,11 +172,11 @@ fn stored_versions(errors: &mut ErrorList, object: &Object) {
     let stored_names: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
     for version in versions.iter().filter(|one| one.flag("storage")) {
         if !stored_names.contains(version.str("name")) && !errors.is_full() {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path,
                 stored,
                 format!("must have the storage version {}", version.str("name")),
-            ));
+            );
         }
     }
     for (index, name) in stored
@@ -197,7 +189,7 @@ fn stored_versions(errors: &mut ErrorList, object: &Object) {
                 "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage \
                  migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
             );
-            errors.push(FieldError::invalid(&path.index(index), name, why));
+            errors.invalid(&path.index(index), name, why);
         }
     }
 }
@@ -314,24 +306,16 @@ fn group_and_scope(errors: &mut ErrorList, spec: &Value, path: &Path) {
     let place = path.child("group");
     let problems = names::dns1123_subdomain(group);
     if group.is_empty() {
-        errors.push(FieldError::required(&place, ""));
+        errors.required(&place, "");
     } else if !problems.is_empty() {
-        errors.push(FieldError::invalid(&place, group, problems.join(",")));
+        errors.invalid(&place, group, problems.join(","));
     } else if !group.contains('.') {
-        errors.push(FieldError::invalid(
-            &place,
-            group,
-            "should be a domain with at least one dot",
-        ));
+        errors.invalid(&place, group, "should be a domain with at least one dot");
     }
     match spec.str("scope") {
-        "" => errors.push(FieldError::required(&path.child("scope"), "")),
+        "" => errors.required(&path.child("scope"), ""),
         "Cluster" | "Namespaced" => {}
-        other => errors.push(FieldError::not_supported(
-            &path.child("scope"),
-            other,
-            &["Cluster", "Namespaced"],
-        )),
+        other => errors.not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"]),
     }
 }
 
@@ -356,14 +340,14 @@ fn required_schemas(
                 .index(index)
                 .child("schema")
                 .child("openAPIV3Schema");
-            errors.push(FieldError::required(
+            errors.required(
                 &place,
                 if every {
                     ""
                 } else {
                     "because otherwise all fields are pruned"
                 },
-            ));
+            );
         }
     }
 }
@@ -403,18 +387,14 @@ fn version_list(errors: &mut ErrorList, spec: &Value, hoisted: &SharedVersionFie
     let names: std::collections::BTreeSet<&str> =
         versions.iter().map(|one| one.str("name")).collect();
     if names.len() != versions.len() {
-        errors.push(FieldError::invalid(
-            &place,
-            shown(),
-            "must contain unique version names",
-        ));
+        errors.invalid(&place, shown(), "must contain unique version names");
     }
     if versions.iter().filter(|one| one.flag("storage")).count() != 1 {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &place,
             shown(),
             "must have exactly one version marked as storage version",
-        ));
+        );
     }
     // The internal form names the first version once more.
     if let Some(first) = versions
@@ -436,7 +416,7 @@ fn required_names(errors: &mut ErrorList, spec: &Value, path: &Path) {
     let names = spec.field("names").unwrap_or(&empty);
     for key in ["plural", "singular", "kind", "listKind"] {
         if names.str(key).is_empty() {
-            errors.push(FieldError::required(&path.child(key), ""));
+            errors.required(&path.child(key), "");
         }
     }
     names_of(errors, names, path);
@@ -465,7 +445,7 @@ fn names_of(errors: &mut ErrorList, names: &Value, path: &Path) {
                 "may have mixed case, but should otherwise match: {}",
                 problems.join(",")
             );
-            errors.push(FieldError::invalid(&path.child(key), names.str(key), why));
+            errors.invalid(&path.child(key), names.str(key), why);
         }
     }
     let each = |errors: &mut ErrorList, key: &str| {
@@ -485,11 +465,11 @@ fn names_of(errors: &mut ErrorList, names: &Value, path: &Path) {
     };
     each(errors, "shortNames");
     if !names.str("kind").is_empty() && names.str("kind") == names.str("listKind") {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &path.child("listKind"),
             names.str("listKind"),
             "kind and listKind may not be the same",
-        ));
+        );
     }
     each(errors, "categories");
 }
@@ -497,7 +477,7 @@ fn names_of(errors: &mut ErrorList, names: &Value, path: &Path) {
 /// One "Invalid value" for all problems of the string `value` together.
 fn invalid_joined(errors: &mut ErrorList, path: &Path, value: &str, problems: Vec<String>) {
     if !problems.is_empty() {
-        errors.push(FieldError::invalid(path, value, problems.join(",")));
+        errors.invalid(path, value, problems.join(","));
     }
 }
 
@@ -511,19 +491,15 @@ fn subresources(errors: &mut ErrorList, tree: Option<&Value>, path: &Path) {
     ] {
         let (place, given) = (path.child(&format!("scale.{key}")), scale.str(key));
         if given.is_empty() {
-            errors.push(FieldError::required(&place, ""));
+            errors.required(&place, "");
         } else if !given.starts_with('.') {
-            errors.push(FieldError::invalid(
-                &place,
-                given,
-                "must be a simple json path starting with .",
-            ));
+            errors.invalid(&place, given, "must be a simple json path starting with .");
         } else if !given.starts_with(&format!("{section}.")) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &place,
                 given,
                 format!("should be a json path under {section}"),
-            ));
+            );
         }
     }
     let (place, given) = (
@@ -531,17 +507,13 @@ fn subresources(errors: &mut ErrorList, tree: Option<&Value>, path: &Path) {
         scale.str("labelSelectorPath"),
     );
     if !given.is_empty() && !given.starts_with('.') {
-        errors.push(FieldError::invalid(
-            &place,
-            given,
-            "must be a simple json path starting with .",
-        ));
+        errors.invalid(&place, given, "must be a simple json path starting with .");
     } else if !given.is_empty() && !given.starts_with(".spec.") && !given.starts_with(".status.") {
-        errors.push(FieldError::invalid(
+        errors.invalid(
             &place,
             given,
             "should be a json path under either .spec or .status",
-        ));
+        );
     }
 }
 
@@ -549,30 +521,30 @@ fn columns(errors: &mut ErrorList, columns: &[Value], path: &Path) {
     for (index, column) in columns.iter().enumerate() {
         let place = path.index(index);
         if column.str("name").is_empty() {
-            errors.push(FieldError::required(&place.child("name"), ""));
+            errors.required(&place.child("name"), "");
         }
         let types = format!("must be one of {}", COLUMN_TYPES.join(","));
         match column.str("type") {
-            "" => errors.push(FieldError::required(&place.child("type"), types)),
+            "" => errors.required(&place.child("type"), types),
             kind if !COLUMN_TYPES.contains(&kind) => {
-                errors.push(FieldError::invalid(&place.child("type"), kind, types))
+                errors.invalid(&place.child("type"), kind, types)
             }
             _ => {}
         }
         let format = column.str("format");
         if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
             let why = format!("must be one of {}", COLUMN_FORMATS.join(","));
-            errors.push(FieldError::invalid(&place.child("format"), format, why));
+            errors.invalid(&place.child("format"), format, why);
         }
         let json_path = column.str("jsonPath");
         if json_path.is_empty() {
-            errors.push(FieldError::required(&place.child("JSONPath"), ""));
+            errors.required(&place.child("JSONPath"), "");
         } else if !json_path.starts_with('.') {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &place.child("JSONPath"),
                 json_path,
                 "must be a simple json path starting with .",
-            ));
+            );
         }
     }
 }
@@ -588,51 +560,39 @@ fn selectable(
     }
     let Some(schema) = schema else {
         let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
-        errors.push(FieldError::invalid(path, "", why));
+        errors.invalid(path, "", why);
         return;
     };
     let mut seen = std::collections::BTreeSet::new();
     for (index, field) in fields.iter().enumerate() {
         let (place, text) = (path.index(index).child("jsonPath"), field.str("jsonPath"));
         if text.is_empty() {
-            errors.push(FieldError::required(&place, ""));
+            errors.required(&place, "");
             continue;
         }
         let found = match field_path::resolve(text, schema, false) {
             Ok(found) => found,
             Err(why) => {
-                errors.push(FieldError::invalid(
-                    &place,
-                    text,
-                    format!("is an invalid path: {why}"),
-                ));
+                errors.invalid(&place, text, format!("is an invalid path: {why}"));
                 continue;
             }
         };
         if found.root == "metadata" {
-            errors.push(FieldError::invalid(
-                &place,
-                text,
-                "must not point to fields in metadata",
-            ));
+            errors.invalid(&place, text, "must not point to fields in metadata");
         }
         if !found
             .schema
             .is_some_and(|one| matches!(one.kind.as_str(), "string" | "boolean" | "integer"))
         {
             let why = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
-            errors.push(FieldError::invalid(&place, text, why));
+            errors.invalid(&place, text, why);
         }
         if !seen.insert(found.path.to_string()) {
-            errors.push(FieldError::duplicate(&place, text));
+            errors.duplicate(&place, text);
         }
     }
     if seen.len() > MAX_SELECTABLE_FIELDS {
-        errors.push(FieldError::too_many(
-            path,
-            seen.len(),
-            MAX_SELECTABLE_FIELDS,
-        ));
+        errors.too_many(path, seen.len(), MAX_SELECTABLE_FIELDS);
     }
 }
 

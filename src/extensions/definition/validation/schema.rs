@@ -128,10 +128,10 @@ pub fn validation(
         status_root(errors, tree, schema, path);
     }
     if schema.nullable {
-        errors.push(FieldError::forbidden(
+        errors.forbidden(
             &path.child("openAPIV3Schema.nullable"),
             "nullable cannot be true at the root",
-        ));
+        );
     }
     let root = path.child("openAPIV3Schema");
     let mut late = None;
@@ -167,11 +167,11 @@ fn status_root(errors: &mut ErrorList, tree: &Value, schema: &JsonSchemaProps, p
         if field == "Type" {
             if schema.kind != "object" {
                 let why = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
-                errors.push(FieldError::invalid(
+                errors.invalid(
                     &path.child("openAPIV3Schema.type"),
                     schema.kind.as_str(),
                     why,
-                ));
+                );
                 return;
             }
         } else if !ALLOWED_AT_ROOT.contains(&field.as_str()) {
@@ -179,11 +179,7 @@ fn status_root(errors: &mut ErrorList, tree: &Value, schema: &JsonSchemaProps, p
                 "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
                 ALLOWED_AT_ROOT.join(" ")
             );
-            errors.push(FieldError::invalid(
-                &path.child("openAPIV3Schema"),
-                go_format::schema(tree),
-                why,
-            ));
+            errors.invalid(&path.child("openAPIV3Schema"), go_format::schema(tree), why);
             return;
         }
     }
@@ -223,17 +219,10 @@ impl SchemaWalk<'_> {
             && !schema.kind.is_empty()
             && !TYPES.contains(&schema.kind.as_str())
         {
-            errors.push(FieldError::not_supported(
-                &path.child("type"),
-                schema.kind.as_str(),
-                &TYPES,
-            ));
+            errors.not_supported(&path.child("type"), schema.kind.as_str(), &TYPES);
         }
         if let (Some(_), Some(why)) = (&schema.default, self.defaults) {
-            errors.push(FieldError::forbidden(
-                &path.child("default"),
-                format!("must not be set {why}"),
-            ));
+            errors.forbidden(&path.child("default"), format!("must not be set {why}"));
         }
         for field in [
             "id",
@@ -244,35 +233,29 @@ impl SchemaWalk<'_> {
             "$ref",
         ] {
             if schema.unsupported.contains(&field) {
-                errors.push(FieldError::forbidden(
-                    &path.child(field),
-                    format!("{field} is not supported"),
-                ));
+                errors.forbidden(&path.child(field), format!("{field} is not supported"));
             }
         }
         if schema.kind == "null" {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.child("type"),
                 "type cannot be set to null, use nullable as an alternative",
-            ));
+            );
         }
         if schema.items_list {
-            errors.push(FieldError::forbidden(
+            errors.forbidden(
                 &path.child("items"),
                 "items must be a schema object and not an array",
-            ));
+            );
         }
         if self.in_meta && schema.embedded {
             let why = "must not be used inside of resource meta";
-            errors.push(FieldError::forbidden(
-                &path.child("x-kubernetes-embedded-resource"),
-                why,
-            ));
+            errors.forbidden(&path.child("x-kubernetes-embedded-resource"), why);
         }
         if schema.values.unique_items {
             let why =
                 "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-            errors.push(FieldError::forbidden(&path.child("uniqueItems"), why));
+            errors.forbidden(&path.child("uniqueItems"), why);
         }
     }
 
@@ -287,10 +270,10 @@ impl SchemaWalk<'_> {
             let place = LazyPath::Field(path, "additionalProperties");
             if !schema.properties.is_empty() && (!additional.allows || additional.schema.is_some())
             {
-                errors.push(FieldError::forbidden(
+                errors.forbidden(
                     &place.path(),
                     "additionalProperties and properties are mutual exclusive",
-                ));
+                );
             }
             let mut walk = *self;
             if self.in_meta {
@@ -342,11 +325,11 @@ impl SchemaWalk<'_> {
 
     fn extensions(&self, errors: &mut ErrorList, schema: &JsonSchemaProps, path: &LazyPath<'_>) {
         if schema.preserve_unknown == Some(false) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &path.child("x-kubernetes-preserve-unknown-fields"),
                 false,
                 "must be true or undefined",
-            ));
+            );
         }
         if let Some(given) = &schema.map_type {
             must_be(
@@ -357,11 +340,11 @@ impl SchemaWalk<'_> {
                 path,
             );
             if !MAP_TYPES.contains(&given.as_str()) {
-                errors.push(FieldError::not_supported(
+                errors.not_supported(
                     &path.child("x-kubernetes-map-type"),
                     given.as_str(),
                     &MAP_TYPES,
-                ));
+                );
             }
         }
         if let Some(given) = &schema.list_type {
@@ -377,11 +360,11 @@ impl SchemaWalk<'_> {
                 errors.extend(set_problem(schema, path));
             }
             if !LIST_TYPES.contains(&given.as_str()) {
-                errors.push(FieldError::not_supported(
+                errors.not_supported(
                     &path.child("x-kubernetes-list-type"),
                     given.as_str(),
                     &LIST_TYPES,
-                ));
+                );
             }
         }
         if !schema.list_map_keys.is_empty() && !schema.is_list_type("map") {
@@ -412,8 +395,8 @@ fn must_be(
 ) {
     match schema.kind.as_str() {
         given if given == kind => {}
-        "" => errors.push(FieldError::required(&path.child("type"), why)),
-        given => errors.push(FieldError::invalid(&path.child("type"), given, why)),
+        "" => errors.required(&path.child("type"), why),
+        given => errors.invalid(&path.child("type"), given, why),
     }
 }
 
@@ -450,27 +433,23 @@ fn set_problem(schema: &JsonSchemaProps, path: &LazyPath<'_>) -> Option<FieldErr
 fn list_map(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &LazyPath<'_>) {
     let keys_path = || path.child("x-kubernetes-list-map-keys");
     if schema.list_map_keys.is_empty() {
-        errors.push(FieldError::required(
+        errors.required(
             &keys_path(),
             "must not be empty if x-kubernetes-list-type is map",
-        ));
+        );
     }
     let Some(items) = schema.items.as_deref() else {
         if !schema.items_list {
-            errors.push(FieldError::required(
+            errors.required(
                 &path.child("items"),
                 "must have a schema if x-kubernetes-list-type is map",
-            ));
+            );
         }
         return;
     };
     if items.kind != "object" {
         let why = "must be object if parent array's x-kubernetes-list-type is map";
-        errors.push(FieldError::invalid(
-            &path.child("items").child("type"),
-            items.kind.as_str(),
-            why,
-        ));
+        errors.invalid(&path.child("items").child("type"), items.kind.as_str(), why);
         return;
     }
     let shown = || Value::from(schema.list_map_keys.as_slice());
@@ -480,11 +459,11 @@ fn list_map(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &LazyPath<'_
             return;
         }
         match items.properties.get(key) {
-            None => errors.push(FieldError::invalid(
+            None => errors.invalid(
                 &keys_path(),
                 shown(),
                 "entries must all be names of item properties",
-            )),
+            ),
             Some(property) if matches!(property.kind.as_str(), "array" | "object") => {
                 let place = path
                     .child("items")
@@ -492,16 +471,12 @@ fn list_map(errors: &mut ErrorList, schema: &JsonSchemaProps, path: &LazyPath<'_
                     .key(key)
                     .child("type");
                 let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                errors.push(FieldError::invalid(&place, items.kind.as_str(), why));
+                errors.invalid(&place, items.kind.as_str(), why);
             }
             Some(_) => {}
         }
         if !seen.insert(key) {
-            errors.push(FieldError::invalid(
-                &keys_path(),
-                shown(),
-                "must not contain duplicate entries",
-            ));
+            errors.invalid(&keys_path(), shown(), "must not contain duplicate entries");
         }
     }
 }
@@ -521,10 +496,7 @@ fn map_key_problems(schema: &JsonSchemaProps, path: &LazyPath<'_>) -> ErrorList 
     let mut errors = ErrorList::new();
     if items.nullable {
         let why = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
-        errors.push(FieldError::forbidden(
-            &path.child("items").child("nullable"),
-            why,
-        ));
+        errors.forbidden(&path.child("items").child("nullable"), why);
     }
     let required: HashSet<&String> = items.values.required.iter().collect();
     for key in schema.list_map_keys.iter().filter(|_| list_type == "map") {
@@ -537,11 +509,11 @@ fn map_key_problems(schema: &JsonSchemaProps, path: &LazyPath<'_>) -> ErrorList 
         let place = || path.child("items").child("properties").key(key);
         if !required.contains(key) && property.default.is_none() {
             let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-            errors.push(FieldError::required(&place().child("default"), why));
+            errors.required(&place().child("default"), why);
         }
         if property.nullable {
             let why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-            errors.push(FieldError::forbidden(&place().child("nullable"), why));
+            errors.forbidden(&place().child("nullable"), why);
         }
     }
     errors
@@ -561,48 +533,37 @@ fn rules(errors: &mut ErrorList, schema: &JsonSchemaProps, converts: bool, path:
         let place = LazyPath::Index(&list, index);
         let (text, message) = (rule.rule.trim(), rule.message.trim());
         if text.is_empty() {
-            errors.push(FieldError::required(
-                &place.child("rule"),
-                "rule is not specified",
-            ));
+            errors.required(&place.child("rule"), "rule is not specified");
         } else if !rule.message.is_empty() && message.is_empty() {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &place.child("message"),
                 rule.message.as_str(),
                 "must be non-empty if specified",
-            ));
+            );
         } else if has_newline(message) {
-            errors.push(FieldError::invalid(
+            errors.invalid(
                 &place.child("message"),
                 rule.message.as_str(),
                 "must not contain line breaks",
-            ));
+            );
         } else if has_newline(text) && message.is_empty() {
             let why = "message must be specified if rule contains line breaks";
-            errors.push(FieldError::required(&place.child("message"), why));
+            errors.required(&place.child("message"), why);
         }
         if !rule.message_expression.is_empty() && rule.message_expression.trim().is_empty() {
             let why = "messageExpression must be non-empty if specified";
-            errors.push(FieldError::required(&place.child("messageExpression"), why));
+            errors.required(&place.child("messageExpression"), why);
         }
         if let Some(reason) = rule
             .reason
             .as_deref()
             .filter(|reason| !REASONS.contains(reason))
         {
-            errors.push(FieldError::not_supported(
-                &place.child("reason"),
-                reason,
-                &REASONS,
-            ));
+            errors.not_supported(&place.child("reason"), reason, &REASONS);
         }
         if !rule.field_path.is_empty() {
             let mut refuse = |why: &str| {
-                errors.push(FieldError::invalid(
-                    &place.child("fieldPath"),
-                    rule.field_path.as_str(),
-                    why,
-                ))
+                errors.invalid(&place.child("fieldPath"), rule.field_path.as_str(), why)
             };
             if rule.field_path.trim().is_empty() {
                 refuse("must be non-empty if specified");
