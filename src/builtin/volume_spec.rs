@@ -55,8 +55,7 @@ pub fn check_volume_spec(
     check_access_modes(errors, &path.child("accessModes"), spec.list("accessModes"));
     let policy = spec.str("persistentVolumeReclaimPolicy");
     if !inline {
-        let empty = Map::new();
-        let capacity = spec.map("capacity").unwrap_or(&empty);
+        let capacity = spec.section("capacity");
         check_capacity(errors, &path.child("capacity"), capacity);
     }
     check_reclaim_policy(errors, path, policy, inline);

@@ -233,11 +233,7 @@ fn check_hook(
             &["IfNeeded", "Never"],
         );
     }
-    let empty = Map::new();
-    let (path_of_config, config) = (
-        path.child("clientConfig"),
-        hook.map("clientConfig").unwrap_or(&empty),
-    );
+    let (path_of_config, config) = (path.child("clientConfig"), hook.section("clientConfig"));
     match (config.opt_str("url"), config.map("service")) {
         (Some(url), None) => check_url(errors, &path_of_config.child("url"), url),
         (None, Some(service)) => check_service(errors, &path_of_config.child("service"), service),

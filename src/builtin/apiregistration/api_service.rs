@@ -82,8 +82,7 @@ impl Strategy for ApiServiceStrategy {
 
 fn check(object: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     let (group, version) = (spec.str("group"), spec.str("version"));
     let wanted = format!("{version}.{group}");

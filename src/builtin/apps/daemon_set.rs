@@ -129,9 +129,8 @@ fn set_template_generation(object: &mut Object, generation: i64) {
 }
 
 fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option<&Object>) {
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
-    let template = spec.map("template").unwrap_or(&empty);
+    let spec = object.section("spec");
+    let template = spec.section("template");
     let path = Path::new("spec");
     let options = PodValidationOptions::of_templates(
         ctx,
@@ -176,7 +175,7 @@ fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Optio
     check_strategy(
         errors,
         &path.child("updateStrategy"),
-        spec.map("updateStrategy").unwrap_or(&empty),
+        spec.section("updateStrategy"),
     );
     not_negative(
         errors,

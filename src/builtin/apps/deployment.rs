@@ -100,8 +100,7 @@ impl Strategy for DeploymentStrategy {
 }
 
 fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option<&Object>) {
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     not_negative(
         errors,
@@ -109,11 +108,7 @@ fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Optio
         spec.int("replicas").unwrap_or(0),
     );
     check_selected_template(errors, ctx, spec, old);
-    check_strategy(
-        errors,
-        &path.child("strategy"),
-        spec.map("strategy").unwrap_or(&empty),
-    );
+    check_strategy(errors, &path.child("strategy"), spec.section("strategy"));
     let min_ready = spec.int("minReadySeconds").unwrap_or(0);
     not_negative(errors, &path.child("minReadySeconds"), min_ready);
     not_negative(

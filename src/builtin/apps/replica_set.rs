@@ -7,7 +7,7 @@ use crate::builtin::defaulting::{fill, part_or_new};
 use crate::builtin::pod_spec::defaults::default_template;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
 use crate::builtin::workload::{check_selected_template, replica_warnings, status_counts};
-use crate::meta::{ErrorList, Map, Object, Path};
+use crate::meta::{ErrorList, Object, Path};
 use crate::registry::validation::{Fields, immutable, not_negative};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -66,8 +66,7 @@ impl Strategy for ReplicaSetStrategy {
 }
 
 fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option<&Object>) {
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     not_negative(
         errors,

@@ -97,8 +97,7 @@ impl Strategy for CronJobStrategy {
 
 fn check_spec(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let before = old.and_then(|old| old.map("spec"));
     let path = Path::new("spec");
     let zone = spec.opt_str("timeZone");

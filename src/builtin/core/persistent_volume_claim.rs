@@ -73,12 +73,7 @@ impl Strategy for PersistentVolumeClaimStrategy {
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        let empty = Map::new();
-        validate_claim_spec(
-            &mut errors,
-            &Path::new("spec"),
-            object.map("spec").unwrap_or(&empty),
-        );
+        validate_claim_spec(&mut errors, &Path::new("spec"), object.section("spec"));
         errors
     }
 
@@ -197,11 +192,7 @@ fn check_update(errors: &mut ErrorList, object: &Object, old: &Object) {
         && old_class.is_none()
         && (old_beta.is_empty() || new_class.as_ref() == Some(&old_beta));
     let bound = object.str_at("/status/phase") == "Bound";
-    let empty = Map::new();
-    let (mut new_spec, old_spec) = (
-        object.map("spec").unwrap_or(&empty).clone(),
-        old.map("spec").unwrap_or(&empty),
-    );
+    let (mut new_spec, old_spec) = (object.section("spec").clone(), old.section("spec"));
     let mut restore = |key: &str| match old_spec.get(key) {
         Some(value) => new_spec.insert(key.to_owned(), value.clone()),
         None => new_spec.shift_remove(key),

@@ -6,7 +6,7 @@ use crate::builtin::pod_spec::defaults::default_template;
 use crate::builtin::pod_spec::template::{template_warnings, validate_template};
 use crate::builtin::pod_spec::validation_options::PodValidationOptions;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, Map, Object, Path};
+use crate::meta::{ErrorList, Object, Path};
 use crate::registry::validation::Fields;
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -54,7 +54,6 @@ impl Strategy for PodTemplateStrategy {
 
 fn check(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
     let options = PodValidationOptions::of_templates(
         ctx,
         object.field("template"),
@@ -63,7 +62,7 @@ fn check(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList {
     validate_template(
         &mut errors,
         &Path::new("template"),
-        object.map("template").unwrap_or(&empty),
+        object.section("template"),
         &options,
     );
     errors

@@ -109,8 +109,7 @@ impl Strategy for ReplicationControllerStrategy {
 
 fn check_spec(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     not_negative(
         &mut errors,
@@ -155,7 +154,7 @@ fn check_spec(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList
         old.and_then(|old| old.at("/spec/template")),
     );
     validate_template(&mut errors, &path, template, &options);
-    let pod = template.map("spec").unwrap_or(&empty);
+    let pod = template.section("spec");
     if pod.str("restartPolicy") != "Always" {
         let path = path.child("spec").child("restartPolicy");
         errors.not_supported(&path, pod.str("restartPolicy"), &["Always"]);

@@ -72,8 +72,7 @@ impl Strategy for FlowSchemaStrategy {
 }
 
 fn check_spec(errors: &mut ErrorList, object: &Object) {
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     let precedence = spec.int("matchingPrecedence").unwrap_or(0);
     let mut refuse =

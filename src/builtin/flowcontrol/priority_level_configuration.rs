@@ -70,8 +70,7 @@ impl Strategy for PriorityLevelConfigurationStrategy {
 }
 
 fn check_spec(errors: &mut ErrorList, object: &Object) {
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     let kind = spec.str("type");
     if (object.name() == EXEMPT) != (kind == "Exempt") {
@@ -129,8 +128,7 @@ fn check_percent(errors: &mut ErrorList, path: &Path, level: &Map) {
 
 fn check_limited(errors: &mut ErrorList, path: &Path, limited: &Map) {
     check_shares(errors, path, limited);
-    let empty = Map::new();
-    let response = limited.map("limitResponse").unwrap_or(&empty);
+    let response = limited.section("limitResponse");
     let response_path = path.child("limitResponse");
     let queuing_path = response_path.child("queuing");
     match (response.str("type"), response.map("queuing")) {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, ingress_points, text};
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
-use crate::meta::{ErrorList, Map, Object, Path, Value, names, str_at};
+use crate::meta::{ErrorList, Object, Path, Value, names, str_at};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, one_of, required_segment};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -112,8 +112,7 @@ fn secret_name_problems(name: &str) -> names::Problems {
 
 fn check_spec(object: &Object, leniency: ValidationOptions) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     let rules = spec.list("rules");
     let backend = spec.field("defaultBackend");

@@ -4,7 +4,7 @@ use super::ingress::check_resource;
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, text, with_default};
 use crate::builtin::defaulting::{fill, part};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, Map, Object, Path, Value, names, str_at};
+use crate::meta::{ErrorList, Object, Path, Value, names, str_at};
 use crate::registry::validation::{
     Fields, domain_prefixed_path, immutable_text, invalid_each, one_of,
 };
@@ -39,8 +39,7 @@ impl Strategy for IngressClassStrategy {
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        let empty = Map::new();
-        let spec = object.map("spec").unwrap_or(&empty);
+        let spec = object.section("spec");
         let path = Path::new("spec");
         let controller = spec.str("controller");
         if controller.len() > CONTROLLER_MAX {

@@ -137,8 +137,7 @@ fn blocks(object: &Object) -> Vec<(Path, &Map)> {
 
 fn check_spec(object: &Object, leniency: &ValidationOptions) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     validate_label_selector(
         &mut errors,

@@ -94,11 +94,7 @@ fn uses_projection(spec: &Map, key: &str) -> bool {
 /// Drops them from the status of a pod: ImageVolumeWithDigest, DRANodeAllocatableResources.
 pub fn drop_gated_status(object: &mut Object, old: &Object) {
     const CLAIMS: &str = "nodeAllocatableResourceClaimStatuses";
-    let empty = Map::new();
-    let (new, before) = (
-        object.map("status").unwrap_or(&empty),
-        old.map("status").unwrap_or(&empty),
-    );
+    let (new, before) = (object.section("status"), old.section("status"));
     let volumes = uses_volume_status(new) && !uses_volume_status(before);
     let claims = new.field(CLAIMS).is_some() && before.list(CLAIMS).is_empty();
     if !volumes && !claims {

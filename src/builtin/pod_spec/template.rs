@@ -16,8 +16,7 @@ pub fn validate_template(
 ) {
     let metadata = template.map("metadata");
     let annotations = metadata.and_then(|metadata| metadata.map("annotations"));
-    let empty = Map::new();
-    let spec = template.map("spec").unwrap_or(&empty);
+    let spec = template.section("spec");
     validate_labels(
         errors,
         &path.child("labels"),

@@ -65,8 +65,7 @@ impl PodValidationOptions {
 
     /// Allows what the old pod or template (a struct of metadata and spec) has already.
     fn of_old(old: &Map) -> Self {
-        let empty = Map::new();
-        let spec = old.map("spec").unwrap_or(&empty);
+        let spec = old.section("spec");
         let cost = old
             .map("metadata")
             .and_then(|metadata| metadata.map("annotations"))

@@ -224,12 +224,7 @@ fn check_ephemeral(
         None => errors.required(&path, ""),
         Some(template) => {
             check_template_meta(errors, &path.child("metadata"), template.map("metadata"));
-            let empty = Map::new();
-            validate_claim_spec(
-                errors,
-                &path.child("spec"),
-                template.map("spec").unwrap_or(&empty),
-            );
+            validate_claim_spec(errors, &path.child("spec"), template.section("spec"));
         }
     }
     if let (Some(pod), false) = (pod_name, name.is_empty()) {

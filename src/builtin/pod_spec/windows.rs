@@ -84,8 +84,7 @@ fn check_linux(errors: &mut ErrorList, path: &Path, spec: &Map) {
 
 fn check_windows(errors: &mut ErrorList, path: &Path, spec: &Map) {
     const DETAIL: &str = "cannot be set for a windows pod";
-    let empty = Map::new();
-    let context = spec.map("securityContext").unwrap_or(&empty);
+    let context = spec.section("securityContext");
     let context_path = path.child("securityContext");
     for (key, in_context) in POD_LINUX_ONLY {
         if in_context && is_given(context.field(key)) {

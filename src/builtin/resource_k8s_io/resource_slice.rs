@@ -94,11 +94,10 @@ fn prepare(ctx: &Context, object: &mut Object, old: Option<&Map>) {
 
 fn check(object: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     check_csi_driver_name(&mut errors, &path.child("driver"), spec.str("driver"));
-    let pool = spec.map("pool").unwrap_or(&empty);
+    let pool = spec.section("pool");
     let pool_path = path.child("pool");
     check_pool(&mut errors, &pool_path.child("name"), pool.str("name"));
     let (count, generation) = (

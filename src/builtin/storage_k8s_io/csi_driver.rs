@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, UNSET, boolean, join, text};
 use crate::builtin::defaulting::fill;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
-use crate::meta::{ErrorList, Map, Object, Path, Value, json, str_at};
+use crate::meta::{ErrorList, Object, Path, Value, json, str_at};
 use crate::registry::validation::{Fields, immutable, one_of, same};
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -79,8 +79,7 @@ impl Strategy for CsiDriverStrategy {
 
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        let empty = Map::new();
-        let spec = object.map("spec").unwrap_or(&empty);
+        let spec = object.section("spec");
         let path = Path::new("spec");
         if let Some(policy) = spec.opt_str("fsGroupPolicy") {
             one_of(

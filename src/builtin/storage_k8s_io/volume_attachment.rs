@@ -31,11 +31,10 @@ pub struct VolumeAttachmentStrategy;
 impl Strategy for VolumeAttachmentStrategy {
     fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        let empty = Map::new();
-        let spec = object.map("spec").unwrap_or(&empty);
+        let spec = object.section("spec");
         let path = Path::new("spec");
         check_csi_driver_name(&mut errors, &path.child("attacher"), spec.str("attacher"));
-        let source = spec.map("source").unwrap_or(&empty);
+        let source = spec.section("source");
         check_source(&mut errors, &path.child("source"), source);
         let node = spec.str("nodeName");
         invalid_each(
@@ -44,7 +43,7 @@ impl Strategy for VolumeAttachmentStrategy {
             node,
             names::dns1123_subdomain(node),
         );
-        check_status(&mut errors, object.map("status").unwrap_or(&empty));
+        check_status(&mut errors, object.section("status"));
         if let Some(name) = source.opt_str("persistentVolumeName") {
             let path = path.child("source").child("persistentVolumeName");
             invalid_each(&mut errors, &path, name, names::dns1123_subdomain(name));
@@ -69,9 +68,8 @@ impl Strategy for VolumeAttachmentStrategy {
 
 /// The spec as upstream's own type prints it.
 fn spec_shown(object: &Object) -> Value {
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
-    let source = spec.map("source").unwrap_or(&empty);
+    let spec = object.section("spec");
+    let source = spec.section("source");
     let inline = source
         .map("inlineVolumeSpec")
         .map(|inline| internal_types::json("PersistentVolumeSpec", inline));

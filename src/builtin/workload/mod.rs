@@ -125,8 +125,7 @@ fn check_replica_template(
     spec: &Map,
     options: &PodValidationOptions,
 ) {
-    let empty = Map::new();
-    let template = spec.map("template").unwrap_or(&empty);
+    let template = spec.section("template");
     let selector = spec.map("selector");
     if !selector.is_some_and(is_empty_selector) {
         check_labels_match(errors, path, template, selector);

@@ -45,6 +45,12 @@ pub trait Fields {
         self.field(key).and_then(Value::as_object)
     }
 
+    /// A struct; without fields where absent.
+    fn section(&self, key: &str) -> &Map {
+        static EMPTY: Map = Map::new();
+        self.map(key).unwrap_or(&EMPTY)
+    }
+
     /// A map of any values; iterates over nothing where absent.
     fn entries(&self, key: &str) -> impl Iterator<Item = (&Key, &Value)> {
         self.map(key).into_iter().flatten()

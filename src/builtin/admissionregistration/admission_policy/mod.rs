@@ -279,8 +279,7 @@ fn is_identifier(name: &str) -> bool {
 
 fn check_validating(object: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     let mut expressions = Expressions::of(spec, !spec.list("variables").is_empty());
     check_policy(&mut errors, &path, spec, old, &mut expressions, false);
@@ -364,8 +363,7 @@ fn check_validation(
 
 fn check_mutating(object: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     let mut expressions = Expressions::of(spec, true);
     check_policy(&mut errors, &path, spec, old, &mut expressions, true);
@@ -490,8 +488,7 @@ fn check_resources(errors: &mut ErrorList, path: &Path, resources: &Value) {
 
 fn check_binding(object: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     let policy = spec.str("policyName");
     if policy.is_empty() {

@@ -185,8 +185,7 @@ fn check_spec(
     creating: bool,
 ) {
     check_all_but_template(errors, object, creating);
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec").child("template");
     let selector = spec.map("selector");
     let mut ignored = ErrorList::new();
@@ -211,17 +210,11 @@ fn check_spec(
         let shown = selector.cloned().unwrap_or_default();
         errors.invalid(&Path::new("spec").child("selector"), shown, "");
     }
-    check_runs_forever(
-        errors,
-        &path,
-        spec.map("template").unwrap_or(&empty),
-        "StatefulSet",
-    );
+    check_runs_forever(errors, &path, spec.section("template"), "StatefulSet");
 }
 
 fn check_all_but_template(errors: &mut ErrorList, object: &Object, creating: bool) {
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     match spec.str("podManagementPolicy") {
         "" => errors.required(&path.child("podManagementPolicy"), ""),
@@ -235,7 +228,7 @@ fn check_all_but_template(errors: &mut ErrorList, object: &Object, creating: boo
     check_strategy(
         errors,
         &path.child("updateStrategy"),
-        spec.map("updateStrategy").unwrap_or(&empty),
+        spec.section("updateStrategy"),
     );
     if let Some(policy) = spec.map("persistentVolumeClaimRetentionPolicy") {
         for key in ["whenDeleted", "whenScaled"] {
@@ -254,7 +247,7 @@ fn check_all_but_template(errors: &mut ErrorList, object: &Object, creating: boo
                 .child("volumeClaimTemplates")
                 .index(index)
                 .child("spec");
-            validate_claim_spec(errors, &path, claim.map("spec").unwrap_or(&empty));
+            validate_claim_spec(errors, &path, claim.section("spec"));
         }
     }
     not_negative(
@@ -367,11 +360,7 @@ fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {
 }
 
 fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
-    let empty = Map::new();
-    let (new, old) = (
-        object.map("spec").unwrap_or(&empty),
-        old.map("spec").unwrap_or(&empty),
-    );
+    let (new, old) = (object.section("spec"), old.section("spec"));
     let fixed = |key: &str| !MUTABLE.contains(&key);
     let unchanged = new
         .keys()

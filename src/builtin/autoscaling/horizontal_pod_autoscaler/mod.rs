@@ -133,8 +133,7 @@ fn drop_carriers(object: &mut Object) {
 
 fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let before = old.and_then(|old| old.map("spec"));
     let path = Path::new("spec");
     let lowest = if before.is_some_and(|before| before.int("minReplicas") == Some(0)) {
@@ -166,7 +165,7 @@ fn check_spec(object: &Object, old: Option<&Object>) -> ErrorList {
             "must be greater than or equal to `minReplicas`",
         );
     }
-    let target = spec.map("scaleTargetRef").unwrap_or(&empty);
+    let target = spec.section("scaleTargetRef");
     let unchanged = before
         .and_then(|before| before.map("scaleTargetRef"))
         .is_some_and(|before| {
@@ -292,13 +291,12 @@ fn check_metric(errors: &mut ErrorList, path: &Path, metric: &Value, version: Ve
 }
 
 fn check_source(errors: &mut ErrorList, path: &Path, kind: &str, source: &Map, version: Version) {
-    let empty = Map::new();
-    let target = source.map("target").unwrap_or(&empty);
+    let target = source.section("target");
     let has = |key: &str| target.field(key).is_some();
     let target_path = path.child("target");
     match kind {
         "object" => {
-            let described = source.map("describedObject").unwrap_or(&empty);
+            let described = source.section("describedObject");
             check_reference(errors, &path.child("describedObject"), described, version);
             check_identifier(errors, path, source);
         }

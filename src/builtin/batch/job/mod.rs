@@ -287,8 +287,7 @@ fn check_spec_and_selector(
     object: &Object,
     old: Option<&Object>,
 ) {
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let path = Path::new("spec");
     let mut options = PodValidationOptions::of_templates(
         ctx,
@@ -324,11 +323,7 @@ fn check_spec_and_selector(
 }
 
 fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
-    let empty = Map::new();
-    let (new, before) = (
-        object.map("spec").unwrap_or(&empty),
-        old.map("spec").unwrap_or(&empty),
-    );
+    let (new, before) = (object.section("spec"), old.section("spec"));
     let path = Path::new("spec");
     let both = |key: &str| (new.field(key), before.field(key));
     let completions = both("completions");
@@ -383,8 +378,7 @@ fn check_template_unchanged(
     before: &Map,
     old: &Object,
 ) {
-    let empty = Map::new();
-    let template = new.map("template").unwrap_or(&empty);
+    let template = new.section("template");
     let mut allowed = before.map("template").cloned().unwrap_or_default();
     if same(new.field("template"), before.field("template")) {
         return;
@@ -398,7 +392,7 @@ fn check_template_unchanged(
     }
     allow_directives(&mut allowed, template);
     let (spec, mut old_spec) = (
-        template.map("spec").unwrap_or(&empty),
+        template.section("spec"),
         allowed.map("spec").cloned().unwrap_or_default(),
     );
     for key in ["containers", "initContainers"] {
@@ -427,13 +421,9 @@ fn immutable_template(errors: &mut ErrorList, path: &Path, new: &Map, old: &Map)
         Some(&Value::Object(new.clone())),
         Some(&Value::Object(old.clone())),
     ) {
-        let empty = Map::new();
         let mut shown = new.map("metadata").cloned().unwrap_or_default();
         shown.retain(|_, value| !value.is_null());
-        shown.insert(
-            "Spec",
-            internal_types::json("PodSpec", new.map("spec").unwrap_or(&empty)),
-        );
+        shown.insert("Spec", internal_types::json("PodSpec", new.section("spec")));
         errors.invalid(path, shown, IMMUTABLE);
     }
 }

@@ -162,8 +162,7 @@ fn check_indexed(errors: &mut ErrorList, path: &Path, spec: &Map) {
 }
 
 fn check_template(errors: &mut ErrorList, path: &Path, spec: &Map, options: &PodValidationOptions) {
-    let empty = Map::new();
-    let template = spec.map("template").unwrap_or(&empty);
+    let template = spec.section("template");
     validate_template(errors, &path.child("template"), template, options);
     let restart = template
         .map("spec")

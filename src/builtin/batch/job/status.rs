@@ -58,11 +58,10 @@ fn is_finished(object: &Object) -> bool {
 }
 
 pub fn check_status_update(errors: &mut ErrorList, job: &Object, old: &Object) {
-    let empty = Map::new();
     let change = Change {
         job,
         old,
-        new_status: job.map("status").unwrap_or(&empty),
+        new_status: job.section("status"),
         path: Path::new("status"),
     };
     for key in ["active", "succeeded", "failed", "ready", "terminating"] {

@@ -10,7 +10,7 @@ use crate::builtin::pod_spec::volume_defaults::default_storage;
 use crate::builtin::quantities::round_amounts;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WITH_STATUS};
 use crate::builtin::volume_spec::{KINDS, check_volume_spec};
-use crate::meta::{ErrorList, Map, Object, Path, Value, json};
+use crate::meta::{ErrorList, Object, Path, Value, json};
 use crate::registry::validation::{Fields, immutable, same};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
@@ -204,8 +204,7 @@ fn seconds(ctx: &Context) -> String {
 }
 
 fn check_spec(errors: &mut ErrorList, object: &Object) {
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     check_volume_spec(errors, &Path::new("spec"), spec, object.name(), false);
 }
 
@@ -228,11 +227,7 @@ fn check_mount_options(errors: &mut ErrorList, object: &Object) {
 }
 
 fn check_update(errors: &mut ErrorList, object: &Object, old: &Object) {
-    let empty = Map::new();
-    let (mut spec, old_spec) = (
-        object.map("spec").unwrap_or(&empty).clone(),
-        old.map("spec").unwrap_or(&empty),
-    );
+    let (mut spec, old_spec) = (object.section("spec").clone(), old.section("spec"));
     // The secret for expansion may be added later.
     if old_spec
         .map("csi")

@@ -140,8 +140,7 @@ impl Strategy for PodStrategy {
         let options = PodValidationOptions::of_pods(ctx, None);
         let mut errors = check_pod(object, &options);
         let path = Path::new("spec");
-        let empty = Map::new();
-        let spec = object.map("spec").unwrap_or(&empty);
+        let spec = object.section("spec");
         if !spec.list("ephemeralContainers").is_empty() {
             errors.forbidden(
                 &path.child("ephemeralContainers"),

@@ -39,11 +39,7 @@ pub fn set_condition(status: &mut Map, mut condition: Value) {
 
 /// Checks a new status against the one it replaces.
 pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
-    let empty = Map::new();
-    let (status, old_status) = (
-        object.map("status").unwrap_or(&empty),
-        old.map("status").unwrap_or(&empty),
-    );
+    let (status, old_status) = (object.section("status"), old.section("status"));
     let path = Path::new("status");
     check_conditions(errors, &path.child("conditions"), status.list("conditions"));
     let (nominated, was) = (
@@ -76,7 +72,7 @@ pub fn check_status(errors: &mut ErrorList, object: &Object, old: &Object) {
     if status.str("qosClass") != old_status.str("qosClass") {
         errors.invalid(&path.child("qosClass"), status.str("qosClass"), IMMUTABLE);
     }
-    let spec = old.map("spec").unwrap_or(&empty);
+    let spec = old.section("spec");
     for key in CONTAINER_STATUSES {
         check_transitions(
             errors,

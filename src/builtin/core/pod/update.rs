@@ -16,8 +16,7 @@ use crate::registry::validation::{Fields, same};
 /// Checks a pod: its annotations and spec, and what templates are allowed but pods are not.
 pub fn check_pod(object: &Object, options: &PodValidationOptions) -> ErrorList {
     let mut errors = ErrorList::new();
-    let empty = Map::new();
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     let annotations_path = Path::new("metadata").child("annotations");
     annotations::check_annotations(
         &mut errors,
@@ -84,9 +83,8 @@ pub fn check_annotation_update(
     options: &PodValidationOptions,
 ) {
     let path = Path::new("metadata").child("annotations");
-    let empty = Map::new();
     check_annotations_kept(errors, &path, object.annotations(), old.annotations());
-    let spec = object.map("spec").unwrap_or(&empty);
+    let spec = object.section("spec");
     check_annotations(
         errors,
         &path,
@@ -102,11 +100,7 @@ pub fn check_update(ctx: &Context, object: &Object, old: &Object) -> ErrorList {
     let mut errors = check_pod(object, &options);
     check_annotation_update(&mut errors, object, old, &options);
     let path = Path::new("spec");
-    let empty = Map::new();
-    let (new_spec, old_spec) = (
-        object.map("spec").unwrap_or(&empty),
-        old.map("spec").unwrap_or(&empty),
-    );
+    let (new_spec, old_spec) = (object.section("spec"), old.section("spec"));
     for key in ["containers", "initContainers"] {
         if !check_images(
             &mut errors,
@@ -565,7 +559,7 @@ fn check_not_removed(
 fn restore_compute(holder: &mut Map, old: &Map) {
     let empty = Map::new();
     let mut resources = holder.map("resources").cloned().unwrap_or_default();
-    let old_resources = old.map("resources").unwrap_or(&empty);
+    let old_resources = old.section("resources");
     for key in ["requests", "limits"] {
         let mut amounts = resources.map(key).cloned().unwrap_or_default();
         for name in ["cpu", "memory"] {
