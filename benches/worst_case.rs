@@ -58,7 +58,7 @@ fn map(text: &str) -> Map {
     Object::from_value(value(text)).expect("an object").0
 }
 
-fn with_context<T>(work: impl FnOnce(&Context<'_>) -> T) -> T {
+fn with_context<T>(subresource: Subresource<'_>, work: impl FnOnce(&Context<'_>) -> T) -> T {
     let user = User {
         name: "bench".to_owned(),
         ..User::default()
@@ -67,6 +67,7 @@ fn with_context<T>(work: impl FnOnce(&Context<'_>) -> T) -> T {
         now: Timestamp::UNIX_EPOCH,
         user: &user,
         allow_privileged: true,
+        subresource,
     })
 }
 
@@ -228,7 +229,9 @@ fn managed_fields(c: &mut Criterion) {
 fn check(strategy: &dyn Strategy, object: &Object) -> (Status, usize) {
     let mut object = object.clone();
     strategy.default(&mut object);
-    let errors = with_context(|context| strategy.validate(context, &object));
+    let errors = with_context(Subresource::Main, |context| {
+        strategy.validate(context, &object)
+    });
     (
         Status::invalid(&Gvk::new("", "v1", "X"), "x", errors),
         strategy.warnings(&object, None).len(),
@@ -364,11 +367,9 @@ fn conditions(c: &mut Criterion) {
         b.iter_batched(
             || new.clone(),
             |mut new| {
-                with_context(|context| {
-                    requests.prepare_for_update(context, Subresource::Status, &mut new, &old);
-                    requests
-                        .validate_update(context, Subresource::Status, &new, &old)
-                        .len()
+                with_context(Subresource::Status, |context| {
+                    requests.prepare_for_update(context, &mut new, &old);
+                    requests.validate_update(context, &new, &old).len()
                 })
             },
             BatchSize::PerIteration,
@@ -457,11 +458,9 @@ fn custom(c: &mut Criterion) {
     ] {
         c.bench_function(&format!("custom object: update of a {name}"), |b| {
             b.iter(|| {
-                with_context(|context| {
+                with_context(Subresource::Main, |context| {
                     let strategy = &resource.strategy;
-                    strategy
-                        .validate_update(context, Subresource::Main, &new, &old)
-                        .len()
+                    strategy.validate_update(context, &new, &old).len()
                 })
             });
         });

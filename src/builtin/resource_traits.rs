@@ -153,19 +153,13 @@ impl Strategy for ResourceEntry {
         }
     }
 
-    fn prepare_for_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
-        if sub == Subresource::Status {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
+        if ctx.subresource == Subresource::Status {
             for key in self.traits.status_keeps {
                 keep_meta(object, old, key);
             }
         }
-        self.strategy.prepare_for_update(ctx, sub, object, old);
+        self.strategy.prepare_for_update(ctx, object, old);
         if let Some(path) = self.traits.pod_spec {
             drop_gated_fields(object, Some(old), path);
         }
@@ -175,14 +169,8 @@ impl Strategy for ResourceEntry {
         self.strategy.validate(ctx, object)
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        self.strategy.validate_update(ctx, sub, object, old)
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        self.strategy.validate_update(ctx, object, old)
     }
 
     fn warnings_before_create(&self, object: &Object) -> Vec<String> {

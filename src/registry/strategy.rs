@@ -20,6 +20,8 @@ pub struct Context<'a> {
     pub user: &'a User,
     /// True if containers may be privileged (`--allow-privileged`).
     pub allow_privileged: bool,
+    /// The subresource that is written; `Main` for a create.
+    pub subresource: Subresource<'a>,
 }
 
 /// The subresource that an update is for.
@@ -140,28 +142,15 @@ pub trait Strategy: Send + Sync + 'static {
 
     /// Changes an updated object before it is validated, beyond what `has_status` and
     /// `has_generation` say.
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        _object: &mut Object,
-        _old: &Object,
-    ) {
-    }
+    fn prepare_for_update(&self, _ctx: &Context, _object: &mut Object, _old: &Object) {}
 
     fn validate(&self, _ctx: &Context, _object: &Object) -> ErrorList {
         ErrorList::new()
     }
 
     /// Checks an updated object: both what a new one must satisfy and what may not change.
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        _old: &Object,
-    ) -> ErrorList {
-        match sub {
+    fn validate_update(&self, ctx: &Context, object: &Object, _old: &Object) -> ErrorList {
+        match ctx.subresource {
             Subresource::Main => self.validate(ctx, object),
             _ => ErrorList::new(),
         }

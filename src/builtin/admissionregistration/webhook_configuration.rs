@@ -10,7 +10,7 @@ use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, one_of, validate_label_selector,
 };
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, Strategy};
 
 /// The entry of `mutatingwebhookconfigurations`.
 pub static MUTATING_WEBHOOK_CONFIGURATION: ResourceEntry = ResourceEntry {
@@ -57,13 +57,7 @@ impl Strategy for MutatingWebhookConfigurationStrategy {
         check(object, ValidationOptions::default())
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         check(object, validation_options(object, old))
     }
 
@@ -81,13 +75,7 @@ impl Strategy for ValidatingWebhookConfigurationStrategy {
         check(object, ValidationOptions::default())
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         check(object, validation_options(object, old))
     }
 

@@ -53,14 +53,8 @@ impl Strategy for ApiServiceStrategy {
         check(object)
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        _old: &Object,
-    ) -> ErrorList {
-        if sub != Subresource::Status {
+    fn validate_update(&self, ctx: &Context, object: &Object, _old: &Object) -> ErrorList {
+        if ctx.subresource != Subresource::Status {
             return check(object);
         }
         let mut errors = ErrorList::new();

@@ -4,7 +4,7 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME, NONE, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, Object, Path, Value, str_at};
 use crate::registry::validation::{Fields, IMMUTABLE, not_negative, same};
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `controllerrevisions`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -35,13 +35,7 @@ impl Strategy for ControllerRevisionStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         not_negative(
             &mut errors,

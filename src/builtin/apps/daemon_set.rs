@@ -14,8 +14,8 @@ use crate::builtin::workload::{
 };
 use crate::meta::{ErrorList, Map, Object, Path, Value, json};
 use crate::registry::validation::{
-    Fields, SelectorOptions, immutable, label_selector_matches, not_negative, same,
-    validate_label_selector,
+    Fields, SelectorOptions, immutable_field, label_selector_matches, not_negative,
+    not_negative_field, same, validate_label_selector,
 };
 use crate::registry::{Context, Strategy, Subresource};
 
@@ -60,14 +60,8 @@ impl Strategy for DaemonSetStrategy {
         set_template_generation(object, given.max(1));
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
-        let changed = sub == Subresource::Main
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
+        let changed = ctx.subresource == Subresource::Main
             && !same(object.at("/spec/template"), old.at("/spec/template"));
         set_template_generation(object, template_generation(old) + i64::from(changed));
     }
@@ -78,25 +72,19 @@ impl Strategy for DaemonSetStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        if sub == Subresource::Status {
+        if ctx.subresource == Subresource::Status {
             check_status(&mut errors, object);
             collisions_only_grow(&mut errors, object, old);
             return errors;
         }
-        let path = Path::new("spec").child("selector");
-        immutable(
+        immutable_field(
             &mut errors,
-            &path,
-            object.at("/spec/selector"),
-            old.at("/spec/selector"),
+            &Path::new("spec"),
+            "selector",
+            object.section("spec"),
+            old.section("spec"),
         );
         check_spec(&mut errors, ctx, object, Some(old));
         errors
@@ -162,11 +150,7 @@ fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Optio
     }
     validate_template(errors, &path.child("template"), template, &options);
     check_runs_forever(errors, &path.child("template"), template, "DaemonSet");
-    not_negative(
-        errors,
-        &path.child("minReadySeconds"),
-        spec.int("minReadySeconds").unwrap_or(0),
-    );
+    not_negative_field(errors, &path, "minReadySeconds", spec);
     not_negative(
         errors,
         &path.child("templateGeneration"),
@@ -177,11 +161,7 @@ fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Optio
         &path.child("updateStrategy"),
         spec.section("updateStrategy"),
     );
-    not_negative(
-        errors,
-        &path.child("revisionHistoryLimit"),
-        spec.int("revisionHistoryLimit").unwrap_or(0),
-    );
+    not_negative_field(errors, &path, "revisionHistoryLimit", spec);
 }
 
 fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {

@@ -11,7 +11,9 @@ use crate::builtin::workload::{
     check_selected_template, collisions_only_grow, replica_warnings, status_counts,
 };
 use crate::meta::{ErrorList, Map, Object, Path, json};
-use crate::registry::validation::{Fields, immutable, not_negative, same};
+use crate::registry::validation::{
+    Fields, immutable_field, not_negative, not_negative_field, same,
+};
 use crate::registry::{Context, Strategy, Subresource};
 
 /// The entry of `deployments`.
@@ -45,16 +47,10 @@ impl Strategy for DeploymentStrategy {
         default_template(part_or_new(spec, "template"));
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
         // Annotations are copied to ReplicaSets, so a change of them is one of the desired state.
         let annotations = |object: &Object| object.at("/metadata/annotations").cloned();
-        if sub == Subresource::Main
+        if ctx.subresource == Subresource::Main
             && !same(annotations(object).as_ref(), annotations(old).as_ref())
         {
             object.set_generation(old.generation() + 1);
@@ -67,27 +63,21 @@ impl Strategy for DeploymentStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        match sub {
+        match ctx.subresource {
             Subresource::Status => {
                 check_status(&mut errors, object);
                 collisions_only_grow(&mut errors, object, old);
             }
             _ => {
                 check_spec(&mut errors, ctx, object, Some(old));
-                let path = Path::new("spec").child("selector");
-                immutable(
+                immutable_field(
                     &mut errors,
-                    &path,
-                    object.at("/spec/selector"),
-                    old.at("/spec/selector"),
+                    &Path::new("spec"),
+                    "selector",
+                    object.section("spec"),
+                    old.section("spec"),
                 );
             }
         }
@@ -102,20 +92,12 @@ impl Strategy for DeploymentStrategy {
 fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option<&Object>) {
     let spec = object.section("spec");
     let path = Path::new("spec");
-    not_negative(
-        errors,
-        &path.child("replicas"),
-        spec.int("replicas").unwrap_or(0),
-    );
+    not_negative_field(errors, &path, "replicas", spec);
     check_selected_template(errors, ctx, spec, old);
     check_strategy(errors, &path.child("strategy"), spec.section("strategy"));
     let min_ready = spec.int("minReadySeconds").unwrap_or(0);
     not_negative(errors, &path.child("minReadySeconds"), min_ready);
-    not_negative(
-        errors,
-        &path.child("revisionHistoryLimit"),
-        spec.int("revisionHistoryLimit").unwrap_or(0),
-    );
+    not_negative_field(errors, &path, "revisionHistoryLimit", spec);
     if let Some(deadline) = spec.int("progressDeadlineSeconds") {
         let path = path.child("progressDeadlineSeconds");
         not_negative(errors, &path, deadline);

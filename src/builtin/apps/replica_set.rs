@@ -8,7 +8,7 @@ use crate::builtin::pod_spec::defaults::default_template;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
 use crate::builtin::workload::{check_selected_template, replica_warnings, status_counts};
 use crate::meta::{ErrorList, Object, Path};
-use crate::registry::validation::{Fields, immutable, not_negative};
+use crate::registry::validation::{Fields, immutable_field, not_negative_field};
 use crate::registry::{Context, Strategy, Subresource};
 
 /// The entry of `replicasets`.
@@ -37,25 +37,19 @@ impl Strategy for ReplicaSetStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        if sub == Subresource::Status {
+        if ctx.subresource == Subresource::Status {
             check_status(&mut errors, object);
             return errors;
         }
         check_spec(&mut errors, ctx, object, Some(old));
-        let path = Path::new("spec").child("selector");
-        immutable(
+        immutable_field(
             &mut errors,
-            &path,
-            object.at("/spec/selector"),
-            old.at("/spec/selector"),
+            &Path::new("spec"),
+            "selector",
+            object.section("spec"),
+            old.section("spec"),
         );
         errors
     }
@@ -68,16 +62,8 @@ impl Strategy for ReplicaSetStrategy {
 fn check_spec(errors: &mut ErrorList, ctx: &Context, object: &Object, old: Option<&Object>) {
     let spec = object.section("spec");
     let path = Path::new("spec");
-    not_negative(
-        errors,
-        &path.child("replicas"),
-        spec.int("replicas").unwrap_or(0),
-    );
-    not_negative(
-        errors,
-        &path.child("minReadySeconds"),
-        spec.int("minReadySeconds").unwrap_or(0),
-    );
+    not_negative_field(errors, &path, "replicas", spec);
+    not_negative_field(errors, &path, "minReadySeconds", spec);
     check_selected_template(errors, ctx, spec, old);
 }
 

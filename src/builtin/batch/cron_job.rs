@@ -11,7 +11,7 @@ use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
 use crate::builtin::workload::pod_name_warning;
 use crate::meta::go::cron::{is_time_zone, schedule_problem};
 use crate::meta::{ErrorList, Map, Object, Path, Value};
-use crate::registry::validation::{Fields, not_negative, required_one_of};
+use crate::registry::validation::{Fields, not_negative, not_negative_field, required_one_of};
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
 
 /// The entry of `cronjobs`.
@@ -56,14 +56,8 @@ impl Strategy for CronJobStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        if sub == Subresource::Status {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        if ctx.subresource == Subresource::Status {
             ErrorList::new()
         } else {
             check_spec(ctx, object, Some(old))
@@ -102,11 +96,7 @@ fn check_spec(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList
     let path = Path::new("spec");
     let zone = spec.opt_str("timeZone");
     check_schedule(&mut errors, &path.child("schedule"), spec, before);
-    not_negative(
-        &mut errors,
-        &path.child("startingDeadlineSeconds"),
-        spec.int("startingDeadlineSeconds").unwrap_or(0),
-    );
+    not_negative_field(&mut errors, &path, "startingDeadlineSeconds", spec);
     if let Some(zone) =
         zone.filter(|_| before.is_none_or(|before| before.opt_str("timeZone") != zone))
     {

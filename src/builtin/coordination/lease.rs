@@ -4,7 +4,7 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, Object, Path};
 use crate::registry::validation::Fields;
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, Strategy};
 
 /// The entry of `leases`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -26,13 +26,7 @@ impl Strategy for LeaseStrategy {
         drop_coordination(object, None);
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
+    fn prepare_for_update(&self, _ctx: &Context, object: &mut Object, old: &Object) {
         drop_coordination(object, Some(old));
     }
 

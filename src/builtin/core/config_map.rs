@@ -4,7 +4,7 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME, map_len, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, Object, Path, names};
 use crate::registry::validation::{Fields, invalid_each, same};
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `configmaps`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -58,13 +58,7 @@ impl Strategy for ConfigMapStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = stays_immutable(object, old, &["data", "binaryData"]);
         errors.extend(self.validate(ctx, object));
         errors

@@ -8,7 +8,7 @@ use crate::builtin::pod_spec::containers::PROTOCOLS;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, Object, Path, Value, array_at, i64_at, names, str_at};
 use crate::registry::validation::{Fields, invalid_each, invalid_number, ip_warning, same};
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `endpoints`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -44,13 +44,7 @@ impl Strategy for EndpointsStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let errors = self.validate(ctx, object);
         // What was there before may stay, right or wrong.
         if !errors.is_empty() && same(object.field("subsets"), old.field("subsets")) {

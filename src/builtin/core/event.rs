@@ -9,7 +9,7 @@ use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, Map, Object, Path, Value, names};
 use crate::registry::cells::Cell;
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, same};
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The fields that an event can be selected by.
 const EVENT_FIELDS: &[&str] = &[
@@ -125,13 +125,7 @@ impl Strategy for EventStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = self.check(object);
         if !self.strict {
             return errors;

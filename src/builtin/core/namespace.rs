@@ -50,15 +50,9 @@ impl Strategy for NamespaceStrategy {
         }
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
         label_with_name(object);
-        match sub {
+        match ctx.subresource {
             Subresource::Main => keep(object, old, "spec"),
             Subresource::Other("finalize") => keep(object, old, "status"),
             _ => {}
@@ -80,15 +74,9 @@ impl Strategy for NamespaceStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        _old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, _old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        match sub {
+        match ctx.subresource {
             Subresource::Main => return self.validate(ctx, object),
             Subresource::Status => {
                 let phase = object

@@ -52,16 +52,10 @@ impl Strategy for NodeStrategy {
         pod_ranges(object);
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
-        if sub == Subresource::Main {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
+        if ctx.subresource == Subresource::Main {
             drop_config_source(object, Some(old));
-        } else if sub == Subresource::Status {
+        } else if ctx.subresource == Subresource::Status {
             drop_config_status(object, Some(old));
         }
     }
@@ -76,14 +70,8 @@ impl Strategy for NodeStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        let mut errors = if sub == Subresource::Main {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        let mut errors = if ctx.subresource == Subresource::Main {
             self.validate(ctx, object)
         } else {
             ErrorList::new()

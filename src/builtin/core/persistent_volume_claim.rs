@@ -56,14 +56,8 @@ impl Strategy for PersistentVolumeClaimStrategy {
         mirror_sources(spec);
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
-        if sub == Subresource::Main {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
+        if ctx.subresource == Subresource::Main {
             let spec = object.section_mut("spec");
             drop_distant_source(spec, old.map("spec"));
             drop_foreign_source(spec, old.map("spec"));
@@ -77,14 +71,8 @@ impl Strategy for PersistentVolumeClaimStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        if sub == Subresource::Status {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        if ctx.subresource == Subresource::Status {
             return check_status(object);
         }
         let mut errors = self.validate(ctx, object);

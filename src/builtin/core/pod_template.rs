@@ -8,7 +8,7 @@ use crate::builtin::pod_spec::validation_options::PodValidationOptions;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, Object, Path};
 use crate::registry::validation::Fields;
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, Strategy};
 
 /// The entry of `podtemplates`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -34,13 +34,7 @@ impl Strategy for PodTemplateStrategy {
         check(ctx, object, None)
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         check(ctx, object, Some(old))
     }
 

@@ -8,7 +8,7 @@ use crate::builtin::pod_spec::validation_options::PodValidationOptions;
 use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, WORKLOAD};
 use crate::builtin::workload::{pod_name_warning, status_counts};
 use crate::meta::{ErrorList, Map, Object, Path, Value};
-use crate::registry::validation::{Fields, not_negative};
+use crate::registry::validation::{Fields, not_negative_field};
 use crate::registry::{Context, Strategy, Subresource};
 
 /// The entry of `replicationcontrollers`.
@@ -51,14 +51,8 @@ impl Strategy for ReplicationControllerStrategy {
         check_spec(ctx, object, None)
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        if sub != Subresource::Status {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        if ctx.subresource != Subresource::Status {
             return check_spec(ctx, object, Some(old));
         }
         let mut errors = ErrorList::new();
@@ -111,20 +105,12 @@ fn check_spec(ctx: &Context, object: &Object, old: Option<&Object>) -> ErrorList
     let mut errors = ErrorList::new();
     let spec = object.section("spec");
     let path = Path::new("spec");
-    not_negative(
-        &mut errors,
-        &path.child("minReadySeconds"),
-        spec.int("minReadySeconds").unwrap_or(0),
-    );
+    not_negative_field(&mut errors, &path, "minReadySeconds", spec);
     let selector = spec.map("selector").filter(|selector| !selector.is_empty());
     if selector.is_none() {
         errors.required(&path.child("selector"), "");
     }
-    not_negative(
-        &mut errors,
-        &path.child("replicas"),
-        spec.int("replicas").unwrap_or(0),
-    );
+    not_negative_field(&mut errors, &path, "replicas", spec);
     let path = path.child("template");
     let Some(template) = spec.map("template") else {
         errors.required(&path, "");

@@ -51,15 +51,9 @@ impl Strategy for ResourceQuotaStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        if sub == Subresource::Status {
+        if ctx.subresource == Subresource::Status {
             if let Some(status) = object.map("status") {
                 for key in ["hard", "used"] {
                     check_amounts(&mut errors, &Path::new("status").child(key), status, key);

@@ -9,7 +9,7 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME, map_len, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, Object, Path, Value, go, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each};
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `secrets`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -60,13 +60,7 @@ impl Strategy for SecretStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         if object.str("type") != old.str("type") {
             errors.invalid(&Path::new("type"), object.str("type"), IMMUTABLE);

@@ -4,7 +4,7 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{Object, Value, json};
 use crate::registry::validation::Fields;
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `serviceaccounts`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -27,13 +27,7 @@ impl Strategy for ServiceAccountStrategy {
         keep_names_only(object);
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &mut Object,
-        _old: &Object,
-    ) {
+    fn prepare_for_update(&self, _ctx: &Context, object: &mut Object, _old: &Object) {
         keep_names_only(object);
     }
 

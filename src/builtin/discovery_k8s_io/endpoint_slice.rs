@@ -12,7 +12,7 @@ use crate::meta::{ErrorList, FieldError, Object, Path, Value, array_at, i64_at, 
 use crate::registry::validation::{
     Fields, immutable_text, invalid_each, one_of, required_one_of, same, validate_labels,
 };
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `endpointslices`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -55,13 +55,7 @@ impl Strategy for EndpointSliceStrategy {
         drop_topology(object, None);
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
+    fn prepare_for_update(&self, _ctx: &Context, object: &mut Object, old: &Object) {
         let labels = |object: &Object| object.at("/metadata/labels").cloned();
         if !same(labels(object).as_ref(), labels(old).as_ref()) {
             object.set_generation(old.generation() + 1);
@@ -73,13 +67,7 @@ impl Strategy for EndpointSliceStrategy {
         check(object, None)
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = check(object, Some(old));
         immutable_text(
             &mut errors,

@@ -55,14 +55,8 @@ impl Strategy for FlowSchemaStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        _old: &Object,
-    ) -> ErrorList {
-        if sub != Subresource::Status {
+    fn validate_update(&self, ctx: &Context, object: &Object, _old: &Object) -> ErrorList {
+        if ctx.subresource != Subresource::Status {
             return self.validate(ctx, object);
         }
         let mut errors = ErrorList::new();

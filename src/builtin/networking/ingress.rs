@@ -55,14 +55,8 @@ impl Strategy for IngressStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        if sub == Subresource::Status {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        if ctx.subresource == Subresource::Status {
             check_status(object, old)
         } else {
             check_spec(object, leniency(old))

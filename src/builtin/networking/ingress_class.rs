@@ -8,7 +8,7 @@ use crate::meta::{ErrorList, Object, Path, Value, names, str_at};
 use crate::registry::validation::{
     Fields, domain_prefixed_path, immutable_text, invalid_each, one_of,
 };
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `ingressclasses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -52,13 +52,7 @@ impl Strategy for IngressClassStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         let path = Path::new("spec").child("controller");
         immutable_text(

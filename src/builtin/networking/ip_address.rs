@@ -4,7 +4,7 @@ use crate::builtin::columns::{ColumnPrinter, NAME, NONE, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Object, Path, Value, json, names, str_at};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, required_segment, same};
-use crate::registry::{Context, NameRule, Strategy, Subresource};
+use crate::registry::{Context, NameRule, Strategy};
 
 /// The entry of `ipaddresses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -61,13 +61,7 @@ impl Strategy for IpAddressStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let (new, old) = (object.at("/spec/parentRef"), old.at("/spec/parentRef"));
         if same(new, old) {
             return ErrorList::new();

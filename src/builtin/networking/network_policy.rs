@@ -12,7 +12,7 @@ use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, invalid_number, validate_label_selector,
 };
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, Strategy};
 
 /// The entry of `networkpolicies`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -62,13 +62,7 @@ impl Strategy for NetworkPolicyStrategy {
         check_spec(object, &ValidationOptions::default())
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut before = ErrorList::new();
         let selector = old.at("/spec/podSelector").and_then(Value::as_object);
         validate_label_selector(

@@ -23,15 +23,9 @@ impl Strategy for ServiceCidrStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        if sub == Subresource::Status {
+        if ctx.subresource == Subresource::Status {
             return errors;
         }
         let path = Path::new("spec").child("cidrs");

@@ -9,7 +9,7 @@ use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::builtin::{internal_types, node_labels};
 use crate::meta::{ErrorList, Map, Object, Path, names};
 use crate::registry::validation::{Fields, immutable_text, invalid_each, validate_labels};
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `runtimeclasses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -57,13 +57,7 @@ impl Strategy for RuntimeClassStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = self.validate(ctx, object);
         immutable_text(
             &mut errors,

@@ -30,14 +30,8 @@ impl Strategy for PodDisruptionBudgetStrategy {
         check_spec(object, SelectorOptions::default())
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        if sub == Subresource::Status {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        if ctx.subresource == Subresource::Status {
             return check_status(object);
         }
         let mut before = ErrorList::new();

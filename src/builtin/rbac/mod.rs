@@ -9,7 +9,7 @@ use crate::meta::{ErrorList, Object, Path, Value, json, names};
 use crate::registry::validation::{
     Fields, SelectorOptions, invalid_each, requirement_has_invalid_value, validate_label_selector,
 };
-use crate::registry::{Context, MetaChecks, NameRule, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, NameRule, Strategy};
 
 /// RBAC: any name that fits into a URL, and PUT creates.
 const RBAC: ResourceTraits = ResourceTraits {
@@ -86,13 +86,7 @@ impl Strategy for ClusterRoleStrategy {
         validate_cluster_role(role, SelectorOptions::default())
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        role: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, role: &Object, old: &Object) -> ErrorList {
         let selectors = old.array_at("/aggregationRule/clusterRoleSelectors");
         let allow_invalid_values = selectors
             .iter()
@@ -115,13 +109,7 @@ impl Strategy for RoleBindingStrategy {
         validate_binding(binding, true)
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        binding: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, binding: &Object, old: &Object) -> ErrorList {
         validate_binding_update(binding, old, true)
     }
 }
@@ -135,13 +123,7 @@ impl Strategy for ClusterRoleBindingStrategy {
         validate_binding(binding, false)
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        binding: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, binding: &Object, old: &Object) -> ErrorList {
         validate_binding_update(binding, old, false)
     }
 }
@@ -335,6 +317,7 @@ fn validate_binding_update(binding: &Object, old: &Object, namespaced: bool) -> 
 mod tests {
     use super::*;
     use crate::auth::User;
+    use crate::registry::Subresource;
 
     fn object(value: Value) -> Object {
         Object::from_value(value).expect("an object")
@@ -346,12 +329,13 @@ mod tests {
             now: jiff::Timestamp::UNIX_EPOCH,
             user: &user,
             allow_privileged: false,
+            subresource: Subresource::Main,
         };
         let mut new = object(value);
         strategy.default(&mut new);
         let errors = match old {
             None => strategy.validate(&ctx, &new),
-            Some(old) => strategy.validate_update(&ctx, Subresource::Main, &new, &object(old)),
+            Some(old) => strategy.validate_update(&ctx, &new, &object(old)),
         };
         errors.iter().map(ToString::to_string).collect()
     }

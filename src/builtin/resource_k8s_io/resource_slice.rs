@@ -11,8 +11,8 @@ use crate::builtin::pod_spec::affinity::check_node_selector;
 use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, Map, Object, Path, Value, go, names, time};
-use crate::registry::validation::{Fields, immutable, immutable_text, invalid_each};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::validation::{Fields, immutable_field, immutable_text, invalid_each};
+use crate::registry::{Context, Strategy};
 
 /// The entry of `resourceslices`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -43,13 +43,7 @@ impl Strategy for ResourceSliceStrategy {
         prepare(ctx, object, None);
     }
 
-    fn prepare_for_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
         prepare(ctx, object, old.map("spec"));
     }
 
@@ -68,13 +62,7 @@ impl Strategy for ResourceSliceStrategy {
         check(object, None)
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         check(object, Some(old))
     }
 }
@@ -131,11 +119,12 @@ fn check(object: &Object, old: Option<&Object>) -> ErrorList {
             object.str_at("/spec/driver"),
             old.str_at("/spec/driver"),
         );
-        immutable(
+        immutable_field(
             &mut errors,
-            &path.child("nodeName"),
-            object.at("/spec/nodeName"),
-            old.at("/spec/nodeName"),
+            &path,
+            "nodeName",
+            object.section("spec"),
+            old.section("spec"),
         );
     }
     check_place(&mut errors, &path, spec);

@@ -4,8 +4,8 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME, boolean, integer, text};
 use crate::builtin::defaulting::fill;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry};
 use crate::meta::{ErrorList, Object, Path};
-use crate::registry::validation::{Fields, immutable, one_of};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::validation::{Fields, immutable_field, one_of};
+use crate::registry::{Context, Strategy};
 
 /// The entry of `priorityclasses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -64,24 +64,13 @@ impl Strategy for PriorityClassStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         if object.int("value").unwrap_or(0) != old.int("value").unwrap_or(0) {
             errors.forbidden(&Path::new("value"), "may not be changed in an update.");
         }
         let key = "preemptionPolicy";
-        immutable(
-            &mut errors,
-            &Path::new(key),
-            object.field(key),
-            old.field(key),
-        );
+        immutable_field(&mut errors, &Path::default(), key, object, old);
         errors
     }
 

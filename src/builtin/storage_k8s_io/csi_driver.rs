@@ -7,7 +7,7 @@ use crate::builtin::defaulting::fill;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, Object, Path, Value, json, str_at};
 use crate::registry::validation::{Fields, immutable, one_of, same};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, Strategy};
 
 /// The entry of `csidrivers`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -55,13 +55,7 @@ impl Strategy for CsiDriverStrategy {
             .shift_remove("preventPodSchedulingIfMissing");
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
+    fn prepare_for_update(&self, _ctx: &Context, object: &mut Object, old: &Object) {
         // Limits that hold pods back are behind a gate that is closed.
         if old
             .at("/spec/preventPodSchedulingIfMissing")
@@ -121,13 +115,7 @@ impl Strategy for CsiDriverStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = self.validate(ctx, object);
         let path = Path::new("spec");
         for (key, shown) in [

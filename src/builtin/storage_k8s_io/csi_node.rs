@@ -7,7 +7,7 @@ use crate::builtin::pod_spec::volume_sources::check_csi_driver_name;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, not_negative, same};
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `csinodes`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -43,13 +43,7 @@ impl Strategy for CsiNodeStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = self.validate(ctx, object);
         let path = Path::new("spec").child("drivers");
         for before in old.array_at("/spec/drivers") {

@@ -9,7 +9,7 @@ use crate::registry::validation::{
     Fields, IMMUTABLE, NOT_NEGATIVE, SelectorOptions, immutable_text, invalid_each, same,
     validate_label_selector,
 };
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `csistoragecapacities`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -41,13 +41,7 @@ impl Strategy for CsiStorageCapacityStrategy {
         check(object, SelectorOptions::default())
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut before = ErrorList::new();
         validate_label_selector(
             &mut before,

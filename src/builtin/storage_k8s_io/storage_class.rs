@@ -7,8 +7,8 @@ use crate::builtin::defaulting::fill;
 use crate::builtin::node_labels::deprecation;
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
-use crate::registry::validation::{Fields, immutable, immutable_text, invalid_each, one_of};
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::validation::{Fields, immutable_field, immutable_text, invalid_each, one_of};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `storageclasses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -85,20 +85,9 @@ impl Strategy for StorageClassStrategy {
         warnings
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = self.validate(ctx, object);
-        immutable(
-            &mut errors,
-            &Path::new("parameters"),
-            object.field("parameters"),
-            old.field("parameters"),
-        );
+        immutable_field(&mut errors, &Path::default(), "parameters", object, old);
         immutable_text(
             &mut errors,
             &Path::new("provisioner"),
@@ -106,12 +95,7 @@ impl Strategy for StorageClassStrategy {
             old.str("provisioner"),
         );
         for key in ["reclaimPolicy", "volumeBindingMode"] {
-            immutable(
-                &mut errors,
-                &Path::new(key),
-                object.field(key),
-                old.field(key),
-            );
+            immutable_field(&mut errors, &Path::default(), key, object, old);
         }
         errors
     }

@@ -7,7 +7,7 @@ use crate::builtin::resource_traits::{ResourceEntry, ResourceTraits, STATUS_ALON
 use crate::builtin::volume_spec::check_volume_spec;
 use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{Fields, IMMUTABLE, invalid_each, same};
-use crate::registry::{Context, Strategy, Subresource};
+use crate::registry::{Context, Strategy};
 
 /// The entry of `volumeattachments`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -51,13 +51,7 @@ impl Strategy for VolumeAttachmentStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = self.validate(ctx, object);
         if !same(object.field("spec"), old.field("spec")) {
             errors.invalid(&Path::new("spec"), spec_shown(object), IMMUTABLE);

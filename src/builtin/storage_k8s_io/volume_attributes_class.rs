@@ -5,7 +5,7 @@ use crate::builtin::columns::{AGE, ColumnPrinter, NAME, text};
 use crate::builtin::resource_traits::{DEFAULT, ResourceEntry, ResourceTraits};
 use crate::meta::{ErrorList, Object, Path};
 use crate::registry::validation::{Fields, same};
-use crate::registry::{Context, MetaChecks, Strategy, Subresource};
+use crate::registry::{Context, MetaChecks, Strategy};
 
 /// The entry of `volumeattributesclasses`.
 pub static ENTRY: ResourceEntry = ResourceEntry {
@@ -33,13 +33,7 @@ impl Strategy for VolumeAttributesClassStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         for key in ["driverName", "parameters"] {
             if !same(object.field(key), old.field(key)) {

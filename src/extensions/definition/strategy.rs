@@ -74,14 +74,8 @@ impl Strategy for CustomResourceDefinitions {
         add_stored_version(object);
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        _old: &Object,
-    ) {
-        if sub == Subresource::Main {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, _old: &Object) {
+        if ctx.subresource == Subresource::Main {
             add_stored_version(object);
         }
     }
@@ -90,14 +84,8 @@ impl Strategy for CustomResourceDefinitions {
         validation::create(object)
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        if sub == Subresource::Main {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        if ctx.subresource == Subresource::Main {
             validation::update(object, old)
         } else {
             validation::update_status(object)

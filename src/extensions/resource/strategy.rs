@@ -152,14 +152,8 @@ impl Strategy for CustomStrategy {
         self.status
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
-        if sub != Subresource::Status {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
+        if ctx.subresource != Subresource::Status {
             return;
         }
         let managed = object.metadata_mut().shift_remove("managedFields");
@@ -186,13 +180,7 @@ impl Strategy for CustomStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = self.type_errors(object);
         if !errors.is_empty() {
             return errors;
@@ -202,14 +190,14 @@ impl Strategy for CustomStrategy {
             Value::Object(old.0.clone()),
         );
         let Some(schema) = self.schema.as_deref() else {
-            return self.scale_errors(object, sub != Subresource::Status);
+            return self.scale_errors(object, ctx.subresource != Subresource::Status);
         };
         let whole = CorrelatedValue {
             new: &new_tree,
             old: &old_tree,
             schema,
         };
-        if sub == Subresource::Status {
+        if ctx.subresource == Subresource::Status {
             if let (Some(status), Some(below)) =
                 (object.get("status"), schema.properties.get("status"))
             {

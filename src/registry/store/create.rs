@@ -153,7 +153,9 @@ impl CreateOperation<'_> {
         );
         let strategy = &self.store.resource.strategy;
         run_blocking_if(large, || {
-            errors.extend(strategy.validate(&self.store.context(self.ctx), object));
+            errors.extend(
+                strategy.validate(&self.store.context(self.ctx, Subresource::Main), object),
+            );
             if !errors.is_empty() {
                 return Err(self.store.invalid(object, errors));
             }
@@ -183,7 +185,7 @@ impl CreateOperation<'_> {
         if strategy.has_status() && !strategy.keeps_status_on_create() {
             object.shift_remove("status");
         }
-        strategy.prepare_for_create(&self.store.context(self.ctx), object);
+        strategy.prepare_for_create(&self.store.context(self.ctx, Subresource::Main), object);
         self.store.meta_rules().validate(object)
     }
 

@@ -29,7 +29,7 @@ use crate::meta::{ErrorList, Gvk, Object, Status, names, time};
 use crate::storage::{Storage, StorageError, Stored};
 
 use super::resource::Resource;
-use super::strategy::Context;
+use super::strategy::{Context, Subresource};
 use super::validation::MetaRules;
 use unreadable::Logged;
 
@@ -183,11 +183,12 @@ impl Store {
     }
 
     /// The context that strategies are given.
-    fn context<'a>(&self, ctx: &WriteContext<'a>) -> Context<'a> {
+    fn context<'a>(&self, ctx: &WriteContext<'a>, subresource: Subresource<'a>) -> Context<'a> {
         Context {
             now: self.clock.now(),
             user: ctx.user,
             allow_privileged: self.allow_privileged,
+            subresource,
         }
     }
 

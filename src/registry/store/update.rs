@@ -8,7 +8,7 @@ use crate::merge::managers;
 use crate::meta::options::parse_uint;
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, FieldError, Gvk, Key, Object, Path, Status};
-use crate::registry::strategy::Subresource;
+use crate::registry::strategy::{Context, Subresource};
 use crate::storage::{Stored, WriteOutcome};
 
 use super::create::CreateOperation;
@@ -384,12 +384,7 @@ impl UpdateOperation<'_> {
         );
         let strategy = &self.store.resource.strategy;
         run_blocking_if(large, || {
-            errors.extend(strategy.validate_update(
-                &self.store.context(self.ctx),
-                self.target.sub,
-                object,
-                old,
-            ));
+            errors.extend(strategy.validate_update(&self.context(), object, old));
             if !errors.is_empty() {
                 return Err(self.store.invalid(object, errors));
             }
@@ -411,6 +406,10 @@ impl UpdateOperation<'_> {
             .await
     }
 
+    fn context(&self) -> Context<'_> {
+        self.store.context(self.ctx, self.target.sub)
+    }
+
     /// Lets the strategy prepare an update, and checks the metadata.
     fn prepare(&self, object: &mut Object, old: &Object) -> ErrorList {
         let strategy = &self.store.resource.strategy;
@@ -425,7 +424,7 @@ impl UpdateOperation<'_> {
                 Subresource::Other(_) => {}
             }
         }
-        strategy.prepare_for_update(&self.store.context(self.ctx), self.target.sub, object, old);
+        strategy.prepare_for_update(&self.context(), object, old);
         let counts = !matches!(
             self.target.sub,
             Subresource::Status | Subresource::Other("binding")

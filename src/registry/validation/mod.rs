@@ -54,11 +54,27 @@ pub fn not_negative(errors: &mut ErrorList, path: &Path, value: i64) {
     }
 }
 
+/// Refuses a number below zero in the field `key` of the struct at `path`.
+pub fn not_negative_field(errors: &mut ErrorList, path: &Path, key: &str, part: &impl Fields) {
+    not_negative(errors, &path.child(key), part.int(key).unwrap_or(0));
+}
+
 /// Refuses a change. Absent and empty are the same.
 pub fn immutable(errors: &mut ErrorList, path: &Path, new: Option<&Value>, old: Option<&Value>) {
     if !same(new, old) {
         errors.invalid(path, new.cloned().unwrap_or_default(), IMMUTABLE);
     }
+}
+
+/// Refuses a change of the field `key` of the struct at `path`.
+pub fn immutable_field(
+    errors: &mut ErrorList,
+    path: &Path,
+    key: &str,
+    new: &impl Fields,
+    old: &impl Fields,
+) {
+    immutable(errors, &path.child(key), new.field(key), old.field(key));
 }
 
 /// The same of a text, which is empty where it is absent.

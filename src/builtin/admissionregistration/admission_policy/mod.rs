@@ -82,14 +82,8 @@ impl Strategy for ValidatingAdmissionPolicyStrategy {
         check_validating(object, None)
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        if sub == Subresource::Status {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        if ctx.subresource == Subresource::Status {
             check_status(object)
         } else {
             check_validating(object, Some(old))
@@ -110,13 +104,7 @@ impl Strategy for MutatingAdmissionPolicyStrategy {
         check_mutating(object, None)
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, _ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         check_mutating(object, Some(old))
     }
 

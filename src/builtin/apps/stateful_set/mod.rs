@@ -18,7 +18,8 @@ use crate::builtin::workload::{
 };
 use crate::meta::{ErrorList, Map, Object, Path, Value, json, names};
 use crate::registry::validation::{
-    Fields, invalid_each, not_negative, same, validate_annotations, validate_labels,
+    Fields, invalid_each, not_negative, not_negative_field, same, validate_annotations,
+    validate_labels,
 };
 use crate::registry::{Context, NameRule, Strategy, Subresource};
 
@@ -78,13 +79,7 @@ impl Strategy for StatefulSetStrategy {
         drop_max_unavailable(object);
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        _sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
+    fn prepare_for_update(&self, _ctx: &Context, object: &mut Object, old: &Object) {
         if old
             .at("/spec/updateStrategy/rollingUpdate/maxUnavailable")
             .is_none()
@@ -100,15 +95,9 @@ impl Strategy for StatefulSetStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        if sub == Subresource::Status {
+        if ctx.subresource == Subresource::Status {
             check_status(&mut errors, object);
             collisions_only_grow(&mut errors, object, old);
             return errors;
@@ -250,16 +239,8 @@ fn check_all_but_template(errors: &mut ErrorList, object: &Object, creating: boo
             validate_claim_spec(errors, &path, claim.section("spec"));
         }
     }
-    not_negative(
-        errors,
-        &path.child("replicas"),
-        spec.int("replicas").unwrap_or(0),
-    );
-    not_negative(
-        errors,
-        &path.child("minReadySeconds"),
-        spec.int("minReadySeconds").unwrap_or(0),
-    );
+    not_negative_field(errors, &path, "replicas", spec);
+    not_negative_field(errors, &path, "minReadySeconds", spec);
     if let Some(ordinals) = spec.map("ordinals") {
         not_negative(
             errors,
@@ -338,11 +319,7 @@ fn check_strategy(errors: &mut ErrorList, path: &Path, strategy: &Map) {
         ("OnDelete", None) | ("RollingUpdate", None) => {}
         ("RollingUpdate", Some(update)) => {
             let path = path.child("rollingUpdate");
-            not_negative(
-                errors,
-                &path.child("partition"),
-                update.int("partition").unwrap_or(0),
-            );
+            not_negative_field(errors, &path, "partition", update);
             if let Some(unavailable) = update.field("maxUnavailable") {
                 let path = path.child("maxUnavailable");
                 check_count_or_percent(errors, &path, unavailable);

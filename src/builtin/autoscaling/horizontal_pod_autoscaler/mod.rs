@@ -86,14 +86,8 @@ impl Strategy for HorizontalPodAutoscalerStrategy {
         check_spec(object, None)
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        if sub != Subresource::Status {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        if ctx.subresource != Subresource::Status {
             return check_spec(object, Some(old));
         }
         let mut errors = ErrorList::new();
@@ -481,6 +475,7 @@ mod tests {
             now: jiff::Timestamp::UNIX_EPOCH,
             user: &user,
             allow_privileged: false,
+            subresource: Subresource::Main,
         };
         let errors = strategy.validate(&ctx, &object);
         errors.iter().map(ToString::to_string).collect()

@@ -20,7 +20,7 @@ use crate::meta::{ErrorList, FieldError, Map, Object, Path, Value, names};
 use crate::registry::NeedsReadDefaults;
 use crate::registry::strategy::text_or;
 use crate::registry::validation::{
-    Fields, IMMUTABLE, SelectorOptions, immutable, label_selector_matches,
+    Fields, IMMUTABLE, SelectorOptions, immutable, immutable_field, label_selector_matches,
     requirement_has_invalid_value, same, validate_label_selector,
 };
 use crate::registry::{Context, MetaChecks, Strategy, Subresource};
@@ -101,15 +101,9 @@ impl Strategy for JobStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        if sub == Subresource::Status {
+        if ctx.subresource == Subresource::Status {
             check_status_update(&mut errors, object, old);
             return errors;
         }
@@ -343,19 +337,9 @@ fn check_unchanged(errors: &mut ErrorList, object: &Object, old: &Object) {
             "can only be modified in tandem with spec.parallelism",
         );
     }
-    immutable(
-        errors,
-        &path.child("selector"),
-        new.field("selector"),
-        before.field("selector"),
-    );
+    immutable_field(errors, &path, "selector", new, before);
     check_template_unchanged(errors, &path, new, before, old);
-    immutable(
-        errors,
-        &path.child("completionMode"),
-        new.field("completionMode"),
-        before.field("completionMode"),
-    );
+    immutable_field(errors, &path, "completionMode", new, before);
     let shown = |key: &str, shown: fn(&Value) -> Value| {
         let (new, old) = both(key);
         let error =

@@ -85,14 +85,8 @@ impl Strategy for CertificateSigningRequestStrategy {
         }
     }
 
-    fn prepare_for_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
-        match sub {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
+        match ctx.subresource {
             Subresource::Main => copy(object, old, "spec"),
             Subresource::Status => {
                 for kind in APPROVAL {
@@ -130,17 +124,11 @@ impl Strategy for CertificateSigningRequestStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
         // The request itself cannot have changed.
         check(&mut errors, object, Some(old));
-        check_changes(&mut errors, sub, object, old);
+        check_changes(&mut errors, ctx.subresource, object, old);
         errors
     }
 
@@ -389,6 +377,7 @@ mod tests {
             now: Timestamp::UNIX_EPOCH,
             user: &user,
             allow_privileged: true,
+            subresource: Subresource::Status,
         };
         date_conditions(&ctx, new, old);
     }

@@ -102,14 +102,8 @@ impl Strategy for PersistentVolumeStrategy {
         );
     }
 
-    fn prepare_for_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
-        if sub != Subresource::Status {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
+        if ctx.subresource != Subresource::Status {
             return;
         }
         let was = old.at("/status/lastPhaseTransitionTime").cloned();
@@ -180,14 +174,8 @@ impl Strategy for PersistentVolumeStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        if sub == Subresource::Status {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        if ctx.subresource == Subresource::Status {
             return ErrorList::new();
         }
         // Upstream checks an updated volume twice.

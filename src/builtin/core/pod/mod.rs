@@ -103,14 +103,8 @@ impl Strategy for PodStrategy {
         }
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
-        match sub {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
+        match ctx.subresource {
             Subresource::Main => {}
             Subresource::Status => {
                 prepare_status(object, old);
@@ -155,14 +149,8 @@ impl Strategy for PodStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        match sub {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        match ctx.subresource {
             Subresource::Main => update::check_update(ctx, object, old),
             Subresource::Status => update::check_status_update(ctx, object, old),
             Subresource::Other("ephemeralcontainers") => {

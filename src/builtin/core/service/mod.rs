@@ -54,15 +54,9 @@ impl Strategy for ServiceStrategy {
         drop_internal_traffic(object);
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
         drop_internal_traffic(object);
-        if sub == Subresource::Main {
+        if ctx.subresource == Subresource::Main {
             drop_type_dependent_fields(object, old);
         }
     }
@@ -71,14 +65,8 @@ impl Strategy for ServiceStrategy {
         validation::validate(object, None)
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
-        match sub {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
+        match ctx.subresource {
             Subresource::Status => validation::validate_status(object),
             _ => validation::validate_update(object, old),
         }

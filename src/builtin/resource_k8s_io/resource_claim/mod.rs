@@ -73,14 +73,8 @@ impl Strategy for ResourceClaimStrategy {
         }
     }
 
-    fn prepare_for_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &mut Object,
-        old: &Object,
-    ) {
-        if sub == Subresource::Status {
+    fn prepare_for_update(&self, ctx: &Context, object: &mut Object, old: &Object) {
+        if ctx.subresource == Subresource::Status {
             drop_deallocated(object, old);
         }
     }
@@ -95,15 +89,9 @@ impl Strategy for ResourceClaimStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        _ctx: &Context,
-        sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = ErrorList::new();
-        if sub == Subresource::Status {
+        if ctx.subresource == Subresource::Status {
             check_status(&mut errors, object, old);
         } else if !same(object.field("spec"), old.field("spec")) {
             let shown = internal_claim::claim(object.field("spec").unwrap_or(&Value::Null));
@@ -137,13 +125,7 @@ impl Strategy for ResourceClaimTemplateStrategy {
         errors
     }
 
-    fn validate_update(
-        &self,
-        ctx: &Context,
-        _sub: Subresource,
-        object: &Object,
-        old: &Object,
-    ) -> ErrorList {
+    fn validate_update(&self, ctx: &Context, object: &Object, old: &Object) -> ErrorList {
         let mut errors = self.validate(ctx, object);
         if same(object.field("spec"), old.field("spec")) {
             return errors;
