@@ -46,7 +46,6 @@ impl KindType {
     }
 
     /// The type as mutations need it.
-    #[allow(dead_code)]
     pub fn patch_types(&self) -> PatchTypes<'_> {
         let ty = TypeRef {
             schema: &self.schema,
@@ -99,7 +98,6 @@ pub trait Kinds: Send + Sync {
     ///
     /// # Errors
     /// The change has made it unfit.
-    #[allow(dead_code)]
     async fn completed(
         &self,
         shown: Object,
@@ -109,7 +107,6 @@ pub trait Kinds: Send + Sync {
     ) -> std::result::Result<Object, Unfit>;
 
     /// Returns the type of what [`Kinds::versioned`] shows; `None` for a kind without a schema.
-    #[allow(dead_code)]
     fn type_of(&self, gvr: &Gvr, gvk: &Gvk) -> Option<KindType>;
 }
 

@@ -32,6 +32,7 @@ use plugins::{PLUGINS, Support};
 pub use plugins::PluginDeps;
 
 use crate::auth::User;
+use crate::merge::managers;
 use crate::meta::options::OperationOptions;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
@@ -75,6 +76,8 @@ pub struct Reinvocation {
     pub is_reinvoke: bool,
     /// Set by a plugin that changed the object.
     pub should_reinvoke: bool,
+    /// The policies that have run.
+    pub policies: policy::PolicyReinvocation,
 }
 
 /// The request as the plugins see it.
@@ -118,6 +121,35 @@ impl Attributes<'_> {
     /// The new object, to change.
     pub fn object_mut(&mut self) -> Option<&mut Object> {
         self.object.as_deref_mut()
+    }
+
+    /// Replaces the new object by what a plugin made of it. Managed fields that cannot be read stay
+    /// as they were, with a warning (apiserver `fieldmanager/admission.go`).
+    pub fn replace_object(&mut self, mut changed: Object) {
+        let Some(object) = self.object.as_deref_mut() else {
+            return;
+        };
+        const FIELDS: &str = "/metadata/managedFields";
+        let before = object.at(FIELDS);
+        if changed.at(FIELDS) != before
+            && let Err(why) = managers::check(&changed)
+        {
+            self.notes.warn(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be \
+                 caused by an outdated mutating admission controller; please fix your requests: \
+                 {why}"
+            ));
+            match before {
+                Some(before) => {
+                    let before = before.clone();
+                    changed.metadata_mut().insert("managedFields", before);
+                }
+                None => {
+                    changed.metadata_mut().shift_remove("managedFields");
+                }
+            }
+        }
+        *object = changed;
     }
 
     /// The 403 of a plugin that refuses the request. The name is that of the request or the object;

@@ -117,7 +117,7 @@ pub const PLUGINS: &[Entry] = &[
     default("JobValidation", Inert(NO_WORKLOADS)),
     default("PodResizeValidator", Runs(|parts| Box::new(pod_resize::PodResizeValidator(parts.objects.clone())))),
     // What is new goes above; these come last.
-    default("MutatingAdmissionPolicy", Missing("mutating policies are not applied")),
+    default("MutatingAdmissionPolicy", Runs(|parts| Box::new(policy::MutatingAdmissionPolicy { source: parts.policies.mutating.clone(), parts: parts.of_policies() }))),
     default("MutatingAdmissionWebhook", Missing("mutating webhooks are not called")),
     default("ValidatingAdmissionPolicy", Runs(|parts| Box::new(policy::ValidatingAdmissionPolicy { source: parts.policies.validating.clone(), parts: parts.of_policies() }))),
     default("ValidatingAdmissionWebhook", Missing("validating webhooks are not called")),

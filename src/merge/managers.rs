@@ -449,6 +449,14 @@ impl<'a> ResetFields<'a> {
     }
 }
 
+/// Checks that the managed fields of an object can be read.
+///
+/// # Errors
+/// The first thing that is wrong with them.
+pub fn check(object: &Object) -> Result<(), String> {
+    Managed::decode(object.at("/metadata/managedFields")).map(drop)
+}
+
 /// Records a create or update in `new.metadata.managedFields`. `live` is what was there before,
 /// `None` for a create.
 ///

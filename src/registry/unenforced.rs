@@ -16,7 +16,6 @@ pub struct Unenforced {
 }
 
 const WEBHOOKS: &str = "admission webhooks are not called";
-const POLICIES: &str = "admission policies are not evaluated";
 
 const fn row(
     group: &'static str,
@@ -41,16 +40,6 @@ pub const UNENFORCED: &[Unenforced] = &[
         "admissionregistration.k8s.io",
         "mutatingwebhookconfigurations",
         webhooks,
-    ),
-    row(
-        "admissionregistration.k8s.io",
-        "mutatingadmissionpolicies",
-        |_| Some(POLICIES),
-    ),
-    row(
-        "admissionregistration.k8s.io",
-        "mutatingadmissionpolicybindings",
-        |_| Some(POLICIES),
     ),
     row("apiregistration.k8s.io", "apiservices", service),
     row(

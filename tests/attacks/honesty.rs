@@ -485,7 +485,6 @@ async fn a_plugin_that_cannot_run_cannot_be_asked_for() {
     for plugin in [
         "ValidatingAdmissionWebhook",
         "MutatingAdmissionWebhook",
-        "MutatingAdmissionPolicy",
         "NodeDeclaredFeatureValidator",
         "ImagePolicyWebhook",
         "EventRateLimit",

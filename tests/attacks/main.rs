@@ -11,6 +11,7 @@ mod files;
 mod flags;
 mod honesty;
 mod identity;
+mod mutating_policies;
 mod overload;
 mod paths;
 mod pod_security;

@@ -9,13 +9,13 @@ use super::support::etcd::Etcd;
 use super::support::{Store, TestServer, USER};
 use super::{ask, both, start};
 
-const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const MERGE_PATCH: &str = "application/merge-patch+json";
-const APPLY_PATCH: &str = "application/apply-patch+yaml";
+pub const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
+pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// The rule of policies about a resource of a group.
-fn rule(group: &str, resource: &str) -> Value {
+pub fn rule(group: &str, resource: &str) -> Value {
     json!({
         "apiGroups": [group], "apiVersions": ["v1"], "operations": ["*"],
         "resources": [resource],
@@ -44,7 +44,7 @@ fn binding(name: &str, spec: &Value) -> Value {
     binding
 }
 
-async fn create(server: &TestServer, resource: &str, object: &Value) {
+pub async fn create(server: &TestServer, resource: &str, object: &Value) {
     let answer = ask("POST", &format!("{GROUP}/{resource}"))
         .json(object)
         .answer(server)
@@ -64,7 +64,7 @@ async fn enforce(server: &TestServer, policy: &Value, bound: &Value) {
     .await;
 }
 
-fn config_map(name: &str) -> Value {
+pub fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 

@@ -298,7 +298,11 @@ fn operation(value: &CelValue<'_>) -> Result<Map, PatchError> {
 /// An object in the form of its type; what it is not known by is refused.
 fn typed(object: Object, native: Option<TypeRef<'_>>, rules: Rules) -> Result<Object, String> {
     let Some(ty) = native else {
-        return Ok(object);
+        let below = object.values().map(json::depth).max().unwrap_or(0);
+        return match below < codec::MAX_TREE_DEPTH {
+            true => Ok(object),
+            false => Err("exceeded max depth".to_owned()),
+        };
     };
     let mut form = object.clone();
     if normalize(&mut form, ty, rules) {

@@ -4,12 +4,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::definition::{Binding, Evaluator};
+use super::definition::{Binding, Evaluator, PolicySpec};
 use super::matching::{Matched, RequestMatcher};
 use super::observation::PolicyMetrics;
 use super::params;
 use super::source::Hook;
-use crate::admission::cel::{Authorizations, Request};
+use crate::admission::cel::{
+    self, Authorizations, Inputs, Match, MatchCondition, Request, Variables,
+};
 use crate::admission::kinds::Kinds;
 use crate::admission::{Attributes, Objects, Operation};
 use crate::auth::authz::Authorizer;
@@ -217,4 +219,46 @@ impl<'a> Dispatch<'a> {
 pub struct Versioned<'o> {
     pub object: Option<Cow<'o, Object>>,
     pub old: Option<Cow<'o, Object>>,
+}
+
+/// A request, in the form and with the parameter that a policy is evaluated with.
+pub struct Subject<'r> {
+    pub dispatch: &'r Dispatch<'r>,
+    pub attributes: &'r Attributes<'r>,
+    pub matched: &'r Matched<'r>,
+    pub versioned: &'r Versioned<'r>,
+    pub namespace: Option<&'r Object>,
+    pub params: Option<&'r Object>,
+}
+
+impl Subject<'_> {
+    /// The inputs of the expressions that decide or mutate.
+    pub fn inputs<'s>(&'s self, request: &'s Request<'s>) -> Inputs<'s> {
+        Inputs {
+            object: self.versioned.object.as_deref(),
+            old_object: self.versioned.old.as_deref(),
+            request,
+            params: self.params,
+            namespace: self.namespace,
+            authorizer: Some(&self.dispatch.authorizations),
+        }
+    }
+
+    /// Evaluates the conditions under which a policy is evaluated. They see the resource that the
+    /// request is about, and no namespace.
+    pub async fn matches(
+        &self,
+        policy: &PolicySpec,
+        conditions: &[MatchCondition],
+        variables: &Variables,
+    ) -> Match {
+        if conditions.is_empty() {
+            return Match::Matches;
+        }
+        let attributes = self.attributes;
+        let request = self
+            .dispatch
+            .request(attributes, attributes.gvr, &self.matched.gvk);
+        cel::matches(conditions, variables, self.inputs(&request), policy.fails).await
+    }
 }

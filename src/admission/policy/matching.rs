@@ -156,6 +156,16 @@ pub struct Matched<'a> {
     pub gvk: Cow<'a, Gvk>,
 }
 
+impl Matched<'_> {
+    /// Returns the same for longer than the request is borrowed.
+    pub fn into_owned(self) -> Matched<'static> {
+        Matched {
+            gvr: Cow::Owned(self.gvr.into_owned()),
+            gvk: Cow::Owned(self.gvk.into_owned()),
+        }
+    }
+}
+
 /// One request, and what is looked up for it, once for all that it is compared with.
 pub struct RequestMatcher<'a> {
     objects: &'a dyn Objects,

@@ -38,9 +38,17 @@ impl ErrorType {
     }
 }
 
-/// One decision of a policy.
+/// The two kinds of policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyKind {
+    Validating,
+    Mutating,
+}
+
+/// One decision of a policy, or one mutation.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
+    pub kind: PolicyKind,
     pub policy: &'a str,
     pub binding: &'a str,
     pub enforcement: Enforcement,
@@ -59,6 +67,7 @@ pub struct Traced;
 impl PolicyMetrics for Traced {
     fn observe(&self, seen: Observation<'_>) {
         tracing::trace!(
+            kind = ?seen.kind,
             policy = seen.policy,
             binding = seen.binding,
             enforcement = ?seen.enforcement,

@@ -2,34 +2,31 @@
 //! (apiserver `admission/plugin/policy/validating`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::definition::{Action, Binding, Evaluator, PolicySpec};
-use super::dispatch::{ConfigurationError, Dispatch, Parts, Versioned, is_exempt};
+use super::dispatch::{ConfigurationError, Dispatch, Parts, Subject, is_exempt};
+use super::expressions::{Pace, compile_conditions, declare_variables, items};
 use super::matching::Matched;
-use super::observation::{Enforcement, ErrorType, Observation};
+use super::observation::{Enforcement, ErrorType, Observation, PolicyKind};
 use super::source::{Hook, PolicySource};
 use crate::admission::cel::{
     self, Compiler, Declarations, Evaluation, Expression, Inputs, Match, MatchCondition, Returns,
     Variables,
 };
 use crate::admission::{Attributes, Plugin};
-use crate::base::blocking::run_future_blocking_if;
 use crate::base::coop::CoopBudget;
 use crate::codec::json::text_of;
 use crate::meta::status::{self, Cause};
-use crate::meta::{Object, Status, Value, json, str_at};
+use crate::meta::{Status, Value, json, str_at};
 
 /// The longest message that an expression may make, in bytes (apiserver
 /// `MaxEvaluatedMessageExpressionSizeBytes`).
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 /// The longest value of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
-/// The time that a policy may take before it is evaluated beside other requests from then on.
-const SLOW: Duration = Duration::from_millis(2);
 /// The audit annotation of failed validations.
 const VALIDATION_FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 const INVALID: &str = "Invalid";
@@ -43,43 +40,7 @@ pub struct ValidatingEvaluator {
     messages: Vec<Option<Expression>>,
     has_messages: bool,
     annotations: Vec<Option<Expression>>,
-    /// Set once its evaluation has taken long.
-    slow: AtomicBool,
-}
-
-/// The items of a list of the spec.
-pub fn items<'a>(spec: &'a Value, key: &str) -> &'a [Value] {
-    spec.get(key)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
-}
-
-/// Declares the variables of a policy.
-pub fn declare_variables(compiler: &mut Compiler, spec: &Value, declarations: Declarations) {
-    for variable in items(spec, "variables") {
-        // What does not compile is told by those who use it.
-        let (name, expression) = (str_at(variable, "/name"), str_at(variable, "/expression"));
-        let _ = compiler.variable(name, expression, declarations);
-    }
-}
-
-/// Compiles the conditions under which a policy is evaluated.
-pub fn compile_conditions(
-    compiler: &Compiler,
-    spec: &Value,
-    declarations: Declarations,
-) -> Vec<MatchCondition> {
-    let conditions = items(spec, "matchConditions").iter();
-    conditions
-        .map(|condition| MatchCondition {
-            name: str_at(condition, "/name").to_owned(),
-            expression: compiler.compile(
-                str_at(condition, "/expression"),
-                Returns::Bool,
-                declarations,
-            ),
-        })
-        .collect()
+    pace: Pace,
 }
 
 impl Evaluator for ValidatingEvaluator {
@@ -124,7 +85,7 @@ impl Evaluator for ValidatingEvaluator {
                 declarations,
             ),
             variables: compiler.finish(),
-            slow: AtomicBool::new(false),
+            pace: Pace::default(),
         }
     }
 }
@@ -330,6 +291,7 @@ impl Round<'_> {
             let observe = |enforcement: Enforcement| {
                 let error = decision.failed.then_some(decision.message.as_str());
                 self.dispatch.parts.metrics.observe(Observation {
+                    kind: PolicyKind::Validating,
                     policy: &policy.name,
                     binding: &binding.name,
                     enforcement,
@@ -424,33 +386,17 @@ impl Published {
     }
 }
 
-/// A request, in the form and with the parameter that a policy is evaluated with.
-struct Subject<'r> {
-    dispatch: &'r Dispatch<'r>,
-    attributes: &'r Attributes<'r>,
-    matched: &'r Matched<'r>,
-    versioned: &'r Versioned<'r>,
-    namespace: Option<&'r Object>,
-    params: Option<&'r Object>,
-}
-
 impl Subject<'_> {
     /// Evaluates a policy; one that takes long beside other requests.
     async fn judge(&self, hook: &Hook<ValidatingEvaluator>) -> (Verdict, Duration) {
         let evaluator = hook.policy.evaluator();
-        let begun = Instant::now();
-        let slow = evaluator.slow.load(Ordering::Relaxed);
         let evaluation = self.evaluate(&hook.policy.spec, evaluator);
-        let verdict = run_future_blocking_if(slow, evaluation).await;
-        let elapsed = begun.elapsed();
-        if !slow && elapsed > SLOW {
-            evaluator.slow.store(true, Ordering::Relaxed);
-        }
-        (verdict, elapsed)
+        evaluator.pace.run(evaluation).await
     }
 
     async fn evaluate(&self, policy: &PolicySpec, evaluator: &ValidatingEvaluator) -> Verdict {
-        match self.conditions(policy, evaluator).await {
+        let (conditions, variables) = (&evaluator.conditions, &evaluator.variables);
+        match self.matches(policy, conditions, variables).await {
             Match::Matches => {}
             Match::DoesNotMatch(_) => return Verdict::default(),
             Match::Error(why) => return Verdict::failed(policy, why),
@@ -459,19 +405,11 @@ impl Subject<'_> {
         let request = self
             .dispatch
             .request(attributes, &matched.gvr, &matched.gvk);
-        let inputs = Inputs {
-            object: self.versioned.object.as_deref(),
-            old_object: self.versioned.old.as_deref(),
-            request: &request,
-            params: self.params,
-            namespace: self.namespace,
-            authorizer: Some(&self.dispatch.authorizations),
-        };
+        let inputs = self.inputs(&request);
         let unauthorized = Inputs {
             authorizer: None,
             ..inputs
         };
-        let variables = &evaluator.variables;
         let mut budget = cel::RUNTIME_COST_BUDGET;
         let validations =
             cel::evaluate(&evaluator.validations, variables, inputs, &mut budget).await;
@@ -501,28 +439,6 @@ impl Subject<'_> {
                 .map(|(value, item)| annotation(policy, value, item))
                 .collect(),
         }
-    }
-
-    /// Evaluates the conditions under which a policy is evaluated. They see the resource that the
-    /// request is about, and no namespace.
-    async fn conditions(&self, policy: &PolicySpec, evaluator: &ValidatingEvaluator) -> Match {
-        if evaluator.conditions.is_empty() {
-            return Match::Matches;
-        }
-        let attributes = self.attributes;
-        let request = self
-            .dispatch
-            .request(attributes, attributes.gvr, &self.matched.gvk);
-        let inputs = Inputs {
-            object: self.versioned.object.as_deref(),
-            old_object: self.versioned.old.as_deref(),
-            request: &request,
-            params: self.params,
-            namespace: None,
-            authorizer: Some(&self.dispatch.authorizations),
-        };
-        let (conditions, variables) = (&evaluator.conditions, &evaluator.variables);
-        cel::matches(conditions, variables, inputs, policy.fails).await
     }
 }
 

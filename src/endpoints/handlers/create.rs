@@ -30,6 +30,9 @@ const SYSTEM_FIELDS: [&str; 5] = [
 /// The maximum number of repeated owners that a warning names.
 const MAX_REPEATED_OWNERS: usize = 100;
 
+/// The end of a warning of owners that plugins have repeated.
+pub const AFTER_ADMISSION: &str = " after mutating admission happens";
+
 /// Creates the object in the body.
 ///
 /// # Errors
@@ -53,6 +56,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     );
     let name = object.name().to_owned();
     ctx.admit(&mut object, None, &name, &options).await?;
+    dedup_owner_references(&mut object, &ctx.warnings, AFTER_ADMISSION);
     let validator = RequestValidator {
         ctx,
         options: OperationOptions::Write(&options),

@@ -411,9 +411,15 @@ impl<'a> RequestContext<'a> {
             return Err(Status::forbidden(&self.store.resource.gvr, name, why));
         }
         let mut attributes = self.attributes(operation, name, OperationOptions::Write(options));
-        attributes.object = Some(object);
+        attributes.object = Some(&mut *object);
         attributes.old = old;
-        self.api.admission.admit(&mut attributes).await
+        self.api.admission.admit(&mut attributes).await?;
+        // Plugins may have changed what the URL says.
+        self.check_namespace(object)?;
+        if old.is_none() && !self.request.info.url_name().is_empty() {
+            self.check_name(object)?;
+        }
+        Ok(())
     }
 
     /// Runs the mutating half of admission on the body of a subresource that is created but not

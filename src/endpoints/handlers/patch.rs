@@ -19,7 +19,7 @@ use crate::registry::store::{Target, Updater, Warnings};
 use crate::registry::strategy::Subresource;
 use crate::schema::{Schema, TypeRef};
 
-use super::create::dedup_owner_references;
+use super::create::{AFTER_ADMISSION, dedup_owner_references};
 use super::decode::{named, resolve_kind, warn};
 use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
@@ -172,11 +172,7 @@ impl Updater for Patch<'_> {
         ctx.check_namespace(&mut object)?;
         ctx.check_name(&object)?;
         ctx.admit(&mut object, live, name, &self.options).await?;
-        dedup_owner_references(
-            &mut object,
-            &ctx.warnings,
-            " after mutating admission happens",
-        );
+        dedup_owner_references(&mut object, &ctx.warnings, AFTER_ADMISSION);
         Ok(object)
     }
 }

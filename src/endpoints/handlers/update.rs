@@ -10,7 +10,7 @@ use crate::meta::status::Result;
 use crate::registry::store::{Target, Updater};
 use crate::registry::strategy::Subresource;
 
-use super::create::dedup_owner_references;
+use super::create::{AFTER_ADMISSION, dedup_owner_references};
 use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
@@ -86,11 +86,7 @@ impl Updater for ReplaceUpdater<'_> {
                 self.options,
             )
             .await?;
-        dedup_owner_references(
-            &mut object,
-            &self.ctx.warnings,
-            " after mutating admission happens",
-        );
+        dedup_owner_references(&mut object, &self.ctx.warnings, AFTER_ADMISSION);
         Ok(object)
     }
 }

@@ -223,7 +223,7 @@ fn values(value: &Value) -> usize {
 }
 
 /// Returns the nesting depth of a value.
-fn depth(value: &Value) -> usize {
+pub fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
         Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
