@@ -399,7 +399,7 @@ fn widgets() -> Definition {
 }
 
 fn custom(c: &mut Criterion) {
-    let resources = resources(&widgets());
+    let resources = resources(&widgets(), &None);
     let resource = resources.first().expect("a version is served");
     let kind = resource.custom.as_deref().expect("it is custom");
     let widget = |spec: String| {

@@ -30,6 +30,7 @@ var peaceful = []check{
 	{"garbage collection in the foreground", foreground},
 	{"garbage collection that orphans", orphan},
 	{"garbage collection across kinds and scopes", crossKinds},
+	{"conversion webhook between the versions of a custom resource", conversions},
 	{"default ServiceAccount and kube-root-ca.crt come back", serviceAccounts},
 	{"ServiceAccount tokens are bound to audiences and pods", tokens},
 	{"ServiceAccount token secrets are filled, and go with the account", legacyTokens},

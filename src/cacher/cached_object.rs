@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 
 use crate::meta::status;
 use crate::storage::{Revision, Stored};
@@ -24,6 +25,8 @@ pub struct CachedObject {
     deleted: bool,
     /// Set in the watch cache, where readers share the object.
     shared: bool,
+    /// Its value is of the version that is served, not of the one that is stored.
+    converted: bool,
     /// Set by the first request for it.
     requested: AtomicBool,
     /// Set by each use of an encoding, cleared by the clock hand.
@@ -76,6 +79,7 @@ impl CachedObject {
             stored,
             deleted: false,
             shared,
+            converted: false,
             requested: AtomicBool::new(false),
             used: AtomicBool::new(false),
             queued: AtomicBool::new(false),
@@ -91,8 +95,32 @@ impl CachedObject {
         };
         Arc::new(Self {
             deleted: true,
+            converted: self.converted,
             ..Self::new(stored, self.shared)
         })
+    }
+
+    /// The same state with `value`, which is of the version that is served.
+    pub fn converted_to(&self, value: Bytes) -> Arc<Self> {
+        let stored = Stored {
+            value,
+            ..self.stored.clone()
+        };
+        Arc::new(Self {
+            deleted: self.deleted,
+            converted: true,
+            ..Self::new(stored, self.shared)
+        })
+    }
+
+    /// Reports whether the value is of the version that is served, not of the one that is stored.
+    pub fn is_converted(&self) -> bool {
+        self.converted
+    }
+
+    /// Reports whether readers share the object.
+    pub fn is_shared(&self) -> bool {
+        self.shared
     }
 
     /// Reports whether this is the last state of a deleted object.
@@ -198,8 +226,6 @@ mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::AtomicUsize;
     use std::thread;
-
-    use bytes::Bytes;
 
     use super::*;
     use crate::cacher::{Representation, ServedId};

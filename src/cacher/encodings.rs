@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use crate::meta::Status;
 use crate::meta::status;
 
+use super::cached_object::CachedObject;
 use super::encoding_cache::EncodingCache;
 
 /// The memory of an encoding besides its bytes: its node, its share of the queue, the allocator.
@@ -72,6 +73,9 @@ pub struct Encoding {
     pub part: Range<u32>,
     /// Offsets into the cells of a row where ages go, and since when they count.
     pub ages: Vec<(u32, Timestamp)>,
+    /// The object in the version that is served, where a webhook converts it, with encodings of
+    /// its own. It is an encoding by itself.
+    pub converted: Option<Arc<CachedObject>>,
 }
 
 impl Encoding {
@@ -82,6 +86,7 @@ impl Encoding {
         fields: 0,
         part: 0..0,
         ages: Vec::new(),
+        converted: None,
     };
 
     /// The bytes of a part; none if it is not within them.

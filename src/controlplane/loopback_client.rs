@@ -8,7 +8,6 @@ use async_trait::async_trait;
 use super::bootstrap::ObjectClient;
 use crate::admission::Objects;
 use crate::auth::{ObjectSource, User};
-use crate::cacher::CachedObject;
 use crate::merge::APISERVER_MANAGER;
 use crate::meta::options::DeleteOptions;
 use crate::meta::selector::labels::LabelSelector;
@@ -157,35 +156,34 @@ impl ObjectClient for LoopbackClient {
 impl Objects for LoopbackClient {
     async fn get(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
         let store = self.store(gvr)?;
-        store
-            .cached_get_stored(namespace, name)
-            .await?
-            .map(|stored| store.codec.decode_defaulted(&stored).map(Arc::new))
-            .transpose()
+        match store.cached_get_stored(namespace, name).await? {
+            Some(stored) => store.decode_served(&stored).await.map(Arc::new).map(Some),
+            None => Ok(None),
+        }
     }
 
     async fn list(&self, gvr: &Gvr, namespace: &str) -> Result<Vec<Arc<Object>>> {
         let store = self.store(gvr)?;
         let known = store.cached_list_stored(namespace).await?;
-        let tree = |stored: &Arc<CachedObject>| {
-            store
-                .codec
-                .decode_defaulted(stored)
-                .map_err(|why| store.skip(stored, &why))
-                .ok()
-                .map(Arc::new)
-        };
-        Ok(known.iter().filter_map(tree).collect())
+        let known = store.served_objects(known).await?;
+        let mut trees = Vec::new();
+        for stored in &known {
+            match store.decode_served(stored).await {
+                Ok(object) => trees.push(Arc::new(object)),
+                Err(why) => store.skip(stored, &why),
+            }
+        }
+        Ok(trees)
     }
 
     async fn known(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Option<Arc<Object>>> {
         let Some(store) = self.registry.get(gvr) else {
             return Ok(None);
         };
-        let stored = store.cached_find_stored(namespace, name).await?;
-        stored
-            .map(|stored| store.codec.decode_defaulted(&stored).map(Arc::new))
-            .transpose()
+        match store.cached_find_stored(namespace, name).await? {
+            Some(stored) => store.decode_served(&stored).await.map(Arc::new).map(Some),
+            None => Ok(None),
+        }
     }
 
     async fn select(
@@ -198,15 +196,15 @@ impl Objects for LoopbackClient {
             return Ok(Vec::new());
         };
         let selected = store.cached_select_stored(namespace, selector).await?;
-        let tree = |stored: &Arc<CachedObject>| {
-            store
-                .codec
-                .decode_defaulted(stored)
-                .map_err(|why| store.skip(stored, &why))
-                .ok()
-                .map(Arc::new)
-        };
-        Ok(selected.iter().filter_map(tree).collect())
+        let selected = store.served_objects(selected).await?;
+        let mut trees = Vec::new();
+        for stored in &selected {
+            match store.decode_served(stored).await {
+                Ok(object) => trees.push(Arc::new(object)),
+                Err(why) => store.skip(stored, &why),
+            }
+        }
+        Ok(trees)
     }
 
     async fn create(&self, gvr: &Gvr, object: Object) -> Result<()> {

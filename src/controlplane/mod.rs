@@ -9,5 +9,4 @@ pub mod loopback_client;
 pub mod master_leases;
 pub mod reconcilers;
 pub mod served_kinds;
-#[allow(dead_code)]
 pub mod services;

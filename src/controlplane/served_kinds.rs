@@ -121,10 +121,16 @@ impl Kinds for ServedKinds {
             });
         };
         let unknown = || Status::internal(format!("unable to convert to {gvk}: unknown kind"));
-        custom
-            .versions()
-            .convert(&object.0, &gvk.api_version())
-            .map_err(|why| Status::failure(500, "", why))?
+        let (versions, api_version) = (custom.versions(), gvk.api_version());
+        let failed = |why| Status::failure(500, "", why);
+        if let Some(converter) = custom.converter() {
+            let converted = converter.convert(vec![object.clone()], &api_version);
+            let converted = converted.await.map_err(failed)?.into_iter().next();
+            return converted.map(Cow::Owned).ok_or_else(unknown);
+        }
+        versions
+            .convert(&object.0, &api_version)
+            .map_err(failed)?
             .map(|converted| Cow::Owned(Object(converted)))
             .ok_or_else(unknown)
     }
@@ -139,10 +145,12 @@ impl Kinds for ServedKinds {
         let store = self.store(gvr);
         let store = store.map_err(|why| Unfit::Unconvertible(why.message))?;
         let is_own_kind = *gvk == store.resource.gvk;
-        run_blocking_if(shown.is_larger_than(LARGE_BYTES), || {
-            if let Some(custom) = store.resource.custom.as_deref().filter(|_| is_own_kind) {
-                return completed_custom(shown, custom, original);
-            }
+        let large = shown.is_larger_than(LARGE_BYTES);
+        if let Some(custom) = store.resource.custom.as_deref().filter(|_| is_own_kind) {
+            let object = run_blocking_if(large, || completed_custom(shown, custom))?;
+            return converted(object, custom, original.api_version()).await;
+        }
+        run_blocking_if(large, || {
             let mut object = completed_builtin(shown, gvk)?;
             if is_own_kind {
                 store.codec.to_storage(&mut object);
@@ -187,13 +195,8 @@ fn completed_builtin(mut object: Object, gvk: &Gvk) -> std::result::Result<Objec
     Ok(object)
 }
 
-/// Reads a changed object of a custom kind, in the version that it names itself, and converts it to
-/// that of the original.
-fn completed_custom(
-    mut object: Object,
-    custom: &dyn Custom,
-    original: &Object,
-) -> std::result::Result<Object, Unfit> {
+/// Reads a changed object of a custom kind, in the version that it names itself.
+fn completed_custom(mut object: Object, custom: &dyn Custom) -> std::result::Result<Object, Unfit> {
     for (key, shown) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
         if object
             .get(key)
@@ -206,9 +209,27 @@ fn completed_custom(
         }
     }
     custom.read(&mut object).map_err(Unfit::Unreadable)?;
-    let (from, to) = (object.api_version(), original.api_version());
+    Ok(object)
+}
+
+/// Converts an object of a custom kind to the version `to`.
+async fn converted(
+    object: Object,
+    custom: &dyn Custom,
+    to: &str,
+) -> std::result::Result<Object, Unfit> {
+    let from = object.api_version();
     if from == to {
         return Ok(object);
+    }
+    let unknown = || {
+        let why = format!("request to convert CR to an invalid group/version: {to}");
+        Unfit::Unconvertible(why)
+    };
+    if let Some(converter) = custom.converter() {
+        let converted = converter.convert(vec![object], to).await;
+        let converted = converted.map_err(Unfit::Unconvertible)?;
+        return converted.into_iter().next().ok_or_else(unknown);
     }
     let versions = custom.versions();
     if versions.type_of(from).is_none() {
@@ -217,10 +238,7 @@ fn completed_custom(
     }
     let converted = versions.convert(&object.0, to);
     let converted = converted.map_err(Unfit::Unconvertible)?;
-    converted.map(Object).ok_or_else(|| {
-        let why = format!("request to convert CR to an invalid group/version: {to}");
-        Unfit::Unconvertible(why)
-    })
+    converted.map(Object).ok_or_else(unknown)
 }
 
 #[cfg(test)]

@@ -324,7 +324,7 @@ fn encode_entry(entry: &Entry) -> Value {
 }
 
 /// The other versions of a kind, for managers that wrote in one of them.
-pub trait Versions {
+pub trait Versions: Send + Sync {
     /// The type in `api_version`. `None` where the kind has no such version: its entries are
     /// dropped.
     fn type_of(&self, api_version: &str) -> Option<Ty<'_>>;

@@ -35,6 +35,18 @@ impl std::ops::Deref for StrategyHandle {
     }
 }
 
+/// Converts objects of a custom kind from one version to another.
+#[async_trait]
+pub trait Converter: Send + Sync {
+    /// Returns the objects, which are of other versions, in `api_version`, in their order. Dropping
+    /// the future ends the conversion.
+    ///
+    /// # Errors
+    /// The message that clients get with a 500.
+    async fn convert(&self, objects: Vec<Object>, api_version: &str)
+    -> Result<Vec<Object>, String>;
+}
+
 /// The form of a kind that a CRD defines. Its objects are trees behind which stands no type of the
 /// program: they are of the served version in memory, and of the CRD's storage version in storage.
 pub trait Custom: Send + Sync {
@@ -45,27 +57,33 @@ pub trait Custom: Send + Sync {
     /// Metadata that is not in form: Go's text.
     fn read(&self, object: &mut Object) -> Result<Vec<String>, String>;
 
+    /// Stored bytes as an object of the version that they are of.
+    ///
+    /// # Errors
+    /// Bytes that are no JSON object.
+    fn decode_stored(&self, bytes: &[u8]) -> status::Result<Object>;
+
     /// Stored bytes as an object of the served version.
     ///
     /// # Errors
-    /// Bytes that are no JSON object, or are of a version that cannot be converted.
+    /// Bytes that are no JSON object, or that a [`Converter`] has to convert first.
     fn decode(&self, bytes: &[u8]) -> status::Result<Object>;
 
-    /// The bytes to store for an object of the served version.
+    /// The bytes to store for an object of the served version; for one of the storage version where
+    /// there is a [`Converter`].
+    fn encode(&self, object: &Object) -> Vec<u8>;
+
+    /// The version that objects are stored in, such as `example.com/v1`.
+    fn storage_api_version(&self) -> &str;
+
+    /// Returns the converter between versions; `None` where they differ in nothing but their names.
+    fn converter(&self) -> Option<&Arc<dyn Converter>>;
+
+    /// Brings what a converter returned into the form of its version.
     ///
     /// # Errors
-    /// The served version cannot be converted into the one that is stored.
-    fn encode(&self, object: &Object) -> status::Result<Vec<u8>>;
-
-    /// Reports whether [`Custom::decode`] may refuse stored bytes because of their version. A list
-    /// of such is to be looked through before its answer begins.
-    fn is_unconverted(&self) -> bool;
-
-    /// Checks that changes can be shown in the served version.
-    ///
-    /// # Errors
-    /// Stored objects cannot be converted to it.
-    fn check_watch(&self) -> status::Result<()>;
+    /// Metadata that is not in form: Go's text.
+    fn complete(&self, converted: &mut Object) -> Result<(), String>;
 
     /// The other versions of the kind, for field managers that use them.
     fn versions(&self) -> &dyn Versions;

@@ -42,11 +42,6 @@ pub const UNENFORCED: &[Unenforced] = &[
         webhooks,
     ),
     row("apiregistration.k8s.io", "apiservices", service),
-    row(
-        "apiextensions.k8s.io",
-        "customresourcedefinitions",
-        definition,
-    ),
 ];
 
 fn webhooks(object: &Object) -> Option<&'static str> {
@@ -58,13 +53,6 @@ fn service(object: &Object) -> Option<&'static str> {
         .at("/spec/service")
         .is_some_and(Value::is_object)
         .then_some("requests are not forwarded to aggregated API servers")
-}
-
-fn definition(object: &Object) -> Option<&'static str> {
-    let converts = object.str_at("/spec/conversion/strategy") == "Webhook";
-    converts.then_some(
-        "conversion webhooks are not called, so that objects can be used in the version only that they are stored in",
-    )
 }
 
 impl Unenforced {
@@ -136,18 +124,5 @@ mod tests {
             None
         );
         assert!(missing("apiservices", json!({"spec": {"service": {"name": "a"}}})).is_some());
-    }
-
-    #[test]
-    fn definitions_warn_of_conversion_webhooks_alone() {
-        let definition = |strategy: &str| json!({"spec": {"conversion": {"strategy": strategy}}});
-        assert_eq!(
-            missing("customresourcedefinitions", definition("None")),
-            None
-        );
-        assert!(
-            missing("customresourcedefinitions", definition("Webhook"))
-                .is_some_and(|why| why.starts_with("conversion webhooks"))
-        );
     }
 }

@@ -32,6 +32,7 @@ use crate::controlplane::master_leases::MasterLeases;
 use crate::controlplane::reconcilers::service_cidr::{self, DefaultServiceCidr};
 use crate::controlplane::reconcilers::{EventRecorder, Repairs};
 use crate::controlplane::served_kinds::ServedKinds;
+use crate::controlplane::services::ClusterServices;
 use crate::discovery::ServerInfo;
 use crate::endpoints::Api;
 use crate::endpoints::handlers::token::TokenIssuer;
@@ -43,6 +44,7 @@ use crate::options::config::{self, AuthorizationMode, Config};
 use crate::options::credential_files::FileContent;
 use crate::registry::Registry;
 use crate::registry::unenforced::UNENFORCED;
+use crate::webhook::{AuthInfos, Client};
 
 /// An error of building a server.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +81,7 @@ struct Cluster {
     authorizer: Arc<dyn Authorizer>,
     policies: Policies,
     kinds: Arc<dyn Kinds>,
+    encodings: Arc<EncodingCache>,
 }
 
 /// Builds a server: creates the bootstrap objects and waits until authorization knows its rules.
@@ -90,14 +93,16 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     let hooks = Arc::new(DefinitionHooks::default());
     let node_ports = Arc::new(stores::node_ports(deps));
     let policies = Policies::default();
-    let registry = stores::registry(deps, &clock, &hooks, &node_ports, &policies);
+    let encodings = EncodingCache::with_metrics(deps.config.storage.encoding_cache_bytes);
+    let stores = StoreFactory::new(deps, &clock, &encodings);
+    let registry = stores::registry(&stores, &hooks, &node_ports, &policies);
     let registry = Arc::new(registry);
     let mut repairs = Repairs::new(&registry, node_ports, &clock, &hostname())?;
     repairs.check_node_ports().await;
     let endpoint_reconciler = endpoint_reconciler(deps, &registry, &clock).await?;
     repairs.check_cluster_ips().await;
     tokio::spawn(repairs.run(deps.shutdown.stopping()));
-    let cluster = start_informers(deps, registry, &clock, &hooks, policies).await?;
+    let cluster = start_informers(deps, registry, stores, &hooks, policies).await?;
     health::add_informers(&deps.health, &cluster.informers);
     let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
     log_unenforced(&cluster.registry).await;
@@ -112,13 +117,14 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
 async fn start_informers(
     deps: &ServerDeps,
     registry: Arc<Registry>,
-    clock: &Clock,
+    stores: StoreFactory,
     hooks: &DefinitionHooks,
     policies: Policies,
 ) -> Result<Cluster, Status> {
     let (rbac, informers) = (Arc::new(RbacStore::default()), Informers::default());
     watch_rbac(&registry, &rbac, &informers).await?;
-    let extensions = extensions(deps, &registry, clock, hooks, &informers).await?;
+    let encodings = stores.encodings.clone();
+    let extensions = extensions(&registry, stores, hooks, &informers).await?;
     let authorizer = authorizer(&deps.config, &registry, &rbac, &informers).await?;
     watch_policies(&registry, &policies, &informers).await?;
     Ok(Cluster {
@@ -130,6 +136,7 @@ async fn start_informers(
         extensions,
         authorizer,
         policies,
+        encodings,
     })
 }
 
@@ -191,7 +198,7 @@ fn filter_chain(
             token_reviewer: authentication.chain.clone(),
             clock,
             bodies: BodyBudget::new(MAX_ALL_BODIES),
-            encodings: EncodingCache::with_metrics(config.storage.encoding_cache_bytes),
+            encodings: cluster.encodings,
             compresses: config.feature_gates.enabled("APIResponseCompression"),
             draining: deps.shutdown.draining(),
             tasks: deps.shutdown.tasks(),
@@ -411,9 +418,8 @@ async fn authorizer(
 
 /// Serves the custom resources of all definitions, and follows their changes.
 async fn extensions(
-    deps: &ServerDeps,
     registry: &Arc<Registry>,
-    clock: &Clock,
+    stores: StoreFactory,
     hooks: &DefinitionHooks,
     informers: &Informers,
 ) -> Result<Arc<Extensions>, Status> {
@@ -421,8 +427,16 @@ async fn extensions(
     let definitions = registry
         .get(&gvr)
         .ok_or_else(|| Status::internal("definitions are not served"))?;
-    let stores = Box::new(StoreFactory::new(deps, clock));
-    let extensions = Extensions::new(registry.clone(), definitions.clone(), stores, clock.clone());
+    let services = ClusterServices::new(Arc::new(LoopbackClient::new(registry.clone())), false);
+    let webhooks = Client::new(AuthInfos::default(), Arc::new(services));
+    let clock = stores.clock.clone();
+    let extensions = Extensions::new(
+        registry.clone(),
+        definitions.clone(),
+        Box::new(stores),
+        Some(webhooks),
+        clock,
+    );
     hooks.attach(extensions.clone());
     watch_definitions(definitions, &extensions, informers).await?;
     Ok(extensions)

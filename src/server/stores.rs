@@ -10,6 +10,7 @@ use crate::builtin::autoscaling::{self, AutoscalerConversion};
 use crate::builtin::core::service::allocation::{self, ServiceAllocator};
 use crate::builtin::core::service::node_ports::NodePorts;
 use crate::builtin::events::EventConversion;
+use crate::cacher::EncodingCache;
 use crate::controlplane::event_handlers::PolicyHandler;
 use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks};
 use crate::registry::resource::Hooks;
@@ -20,14 +21,17 @@ use crate::schema::ResourceDecl;
 /// none for it.
 pub struct StoreFactory {
     deps: ServerDeps,
-    clock: Clock,
+    pub clock: Clock,
+    pub encodings: Arc<EncodingCache>,
 }
 
 impl StoreFactory {
-    pub fn new(deps: &ServerDeps, clock: &Clock) -> Self {
+    /// A factory of stores whose converted objects share the budget of `encodings`.
+    pub fn new(deps: &ServerDeps, clock: &Clock, encodings: &Arc<EncodingCache>) -> Self {
         Self {
             deps: deps.clone(),
             clock: clock.clone(),
+            encodings: encodings.clone(),
         }
     }
 
@@ -52,6 +56,7 @@ impl StoreFactory {
         store
             .cached(reflector)
             .privileged(self.deps.config.allow_privileged)
+            .converting(&self.encodings)
     }
 }
 
@@ -82,14 +87,12 @@ pub fn node_ports(deps: &ServerDeps) -> NodePorts {
 
 /// Returns the registry of every built-in resource.
 pub fn registry(
-    deps: &ServerDeps,
-    clock: &Clock,
+    stores: &StoreFactory,
     definitions: &Arc<DefinitionHooks>,
     node_ports: &Arc<NodePorts>,
     policies: &Policies,
 ) -> Registry {
-    let (schema, config) = (crate::schema::builtin(), &deps.config);
-    let stores = StoreFactory::new(deps, clock);
+    let (schema, config) = (crate::schema::builtin(), &stores.deps.config);
     let store = |group: &str, resource: &str| {
         let decl = schema
             .resources

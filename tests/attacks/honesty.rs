@@ -94,13 +94,6 @@ async fn objects_of_webhook_converted_versions_are_kept_whole() {
     both(&[], async |server| {
         let made = ask("POST", CRDS).json(&widgets("v1")).send(server).await;
         assert_eq!(made.status, 201);
-        assert!(
-            warnings(&made)
-                .iter()
-                .any(|one| one.contains("conversion webhooks are not called")),
-            "{:?}",
-            warnings(&made)
-        );
         let (v1, v2) = (widgets_in("v1"), widgets_in("v2"));
         let (one, other) = (format!("{v1}/a"), format!("{v2}/a"));
         served(server, &v1).await;

@@ -5,6 +5,7 @@
 
 mod bodies;
 mod connections;
+mod conversions;
 mod encodings;
 mod etcd_flags;
 mod files;

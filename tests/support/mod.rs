@@ -4,6 +4,7 @@
 
 pub mod etcd;
 pub mod http;
+pub mod webhook;
 
 use std::fs::{self, File};
 use std::net::TcpListener;

@@ -32,7 +32,7 @@ fn gizmos(generation: u64, schema: &Value) -> Vec<CustomKind> {
         "status": {"acceptedNames": names, "conditions": [{"type": "Established", "status": "True"}]},
     });
     let definition = Definition::read(&Object::from_value(definition).expect("an object"));
-    let resources = extensions::resources(&definition).into_iter();
+    let resources = extensions::resources(&definition, &None).into_iter();
     resources
         .map(|resource| CustomKind {
             decl: resource.decl.clone(),

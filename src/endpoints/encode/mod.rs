@@ -105,7 +105,7 @@ impl Encoder {
         let mut object = match source {
             Source::Fixed(object) => return Ok(object),
             Source::Tree(object) => object,
-            Source::Stored(stored) => self.store.codec.decode(&stored)?,
+            Source::Stored(stored) => self.store.codec.decode_shared(&stored)?,
         };
         if let Some(conversion) = self.resource().conversion {
             conversion.to_served(&mut object);
@@ -126,7 +126,7 @@ impl Encoder {
     fn storage_tree(&self, source: Source) -> Result<Object> {
         match source {
             Source::Fixed(object) | Source::Tree(object) => Ok(object),
-            Source::Stored(stored) => self.store.codec.decode(&stored),
+            Source::Stored(stored) => self.store.codec.decode_shared(&stored),
         }
     }
 

@@ -145,7 +145,7 @@ impl Encoder {
             object: offsets(object),
             fields: offset(layout.fields),
             part: offsets(layout.metadata),
-            ages: Vec::new(),
+            ..Encoding::EMPTY
         })
     }
 

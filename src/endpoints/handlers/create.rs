@@ -15,7 +15,6 @@ use crate::registry::strategy::Subresource;
 
 use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
-use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate;
 
 /// Metadata that only the server sets.
@@ -53,7 +52,8 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
         &mut object,
         Subresource::Main,
         &ctx.manager(&options.field_manager),
-    );
+    )
+    .await;
     let name = object.name().to_owned();
     ctx.admit(&mut object, None, &name, &options).await?;
     dedup_owner_references(&mut object, &ctx.warnings, AFTER_ADMISSION);
@@ -65,7 +65,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
         .store
         .create(&ctx.write_context(options.dry_run), object, &validator)
         .await?;
-    ctx.answer(201, Source::Stored(live.stored.into()))
+    ctx.answer_stored(201, live.stored).await
 }
 
 /// The text that values have in common if and only if they are equal.

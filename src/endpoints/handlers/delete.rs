@@ -47,12 +47,10 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     } else {
         200
     };
-    let shown = if deleted.gone {
-        Source::Tree(object)
-    } else {
-        Source::Stored(deleted.last.stored.into())
-    };
-    ctx.answer(code, shown)
+    if deleted.gone {
+        return ctx.answer(code, Source::Tree(object));
+    }
+    ctx.answer_stored(code, deleted.last.stored).await
 }
 
 /// Deletes what the list options select; answers with what it was.

@@ -43,6 +43,7 @@ use crate::registry::strategy::Subresource;
 use crate::registry::table::IncludeObject;
 use crate::registry::{Custom, Resource, unenforced};
 use crate::schema::TypeRef;
+use crate::storage::Stored;
 
 use super::body::Body;
 use super::compress;
@@ -349,6 +350,15 @@ impl<'a> RequestContext<'a> {
         Ok(respond::bytes(code, self.output, body))
     }
 
+    /// Answers with an object that was just written, in the served version.
+    ///
+    /// # Errors
+    /// 500 if the object cannot be converted or encoded.
+    pub async fn answer_stored(&self, code: u16, stored: Stored) -> Result<Response<Body>> {
+        let served = self.store.read_back(stored).await?;
+        self.answer(code, Source::Stored(served))
+    }
+
     /// A Status as the answer of something that worked.
     pub fn answer_status(&self, status: &Status) -> Response<Body> {
         respond::status(status, self.output)
@@ -360,16 +370,15 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Records the managers of the fields that a write sets.
-    pub fn track(
+    pub async fn track(
         &self,
         live: Option<&Object>,
         object: &mut Object,
-        sub: Subresource,
+        sub: Subresource<'_>,
         manager: &str,
     ) {
-        run_blocking_if(object.is_larger_than(LARGE_BYTES), || {
-            self.store.field_manager(sub, manager).update(live, object)
-        });
+        let manager = self.store.field_manager(sub, manager);
+        manager.track(live, object).await;
     }
 
     /// The writer of a kind that is not a resource of its own (Scale, TokenRequest).

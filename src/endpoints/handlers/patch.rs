@@ -23,7 +23,6 @@ use super::create::{AFTER_ADMISSION, dedup_owner_references};
 use super::decode::{named, resolve_kind, warn};
 use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
-use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate;
 
 /// The types of patches.
@@ -118,10 +117,8 @@ pub async fn handle(ctx: &RequestContext<'_>, sub: Subresource<'_>) -> Result<Re
             &validator,
         )
         .await?;
-    ctx.answer(
-        if updated.created { 201 } else { 200 },
-        Source::Stored(updated.written.stored.into()),
-    )
+    let code = if updated.created { 201 } else { 200 };
+    ctx.answer_stored(code, updated.written.stored).await
 }
 
 /// Makes the new state out of the standing one and the patch.
@@ -149,7 +146,7 @@ impl Updater for Patch<'_> {
         let large = self.body.len() > LARGE_BYTES
             || live.is_some_and(|live| live.is_larger_than(LARGE_BYTES));
         let mut object = match (self.kind, live) {
-            (PatchType::Apply, live) => run_blocking_if(large, || self.apply_configuration(live))?,
+            (PatchType::Apply, live) => self.apply_configuration(live, large).await?,
             (_, None) => return Err(Status::not_found(&ctx.store.resource.gvr, name)),
             (_, Some(live)) => {
                 let mut object = run_blocking_if(large, || self.apply(live))?;
@@ -158,7 +155,8 @@ impl Updater for Patch<'_> {
                     &mut object,
                     self.sub,
                     &ctx.manager(&self.options.field_manager),
-                );
+                )
+                .await;
                 object
             }
         };
@@ -202,7 +200,7 @@ impl Patch<'_> {
     }
 
     /// Server-side apply: the configuration merged into the stored object, with its managers.
-    fn apply_configuration(&self, live: Option<&Object>) -> Result<Object> {
+    async fn apply_configuration(&self, live: Option<&Object>, large: bool) -> Result<Object> {
         let (store, resource) = (&self.ctx.store, &self.ctx.store.resource);
         let force = self.options.force.unwrap_or(false);
         let body = ApplyBody {
@@ -210,25 +208,27 @@ impl Patch<'_> {
             force,
             validation: self.options.field_validation,
         };
-        let writer = store.field_manager(self.sub, &self.options.field_manager);
+        let manager = store.field_manager(self.sub, &self.options.field_manager);
+        let warnings = &self.ctx.warnings;
         if self.ctx.custom().is_some() {
-            let mut object = body.apply_custom(live, &resource.gvk, &writer, &self.ctx.warnings)?;
+            let merged = manager.merge(large, |writer| {
+                body.apply_custom(live, &resource.gvk, writer, warnings)
+            });
+            let mut object = merged.await?;
             // Defaults that came to a schema later are no change of an apply that changes nothing.
             if !live.is_some_and(|live| without_managers(live) == without_managers(&object)) {
                 store.codec.to_storage(&mut object);
             }
             return Ok(object);
         }
-        let served = live.map(|live| store.codec.served(live));
-        let mut object = body.apply(
-            served.as_deref(),
-            resource.ty(),
-            &resource.gvk,
-            &writer,
-            &self.ctx.warnings,
-        )?;
-        store.codec.to_storage(&mut object);
-        Ok(object)
+        let merged = manager.merge(large, |writer| {
+            let served = live.map(|live| store.codec.served(live));
+            let (ty, gvk) = (resource.ty(), &resource.gvk);
+            let mut object = body.apply(served.as_deref(), ty, gvk, writer, warnings)?;
+            store.codec.to_storage(&mut object);
+            Ok(object)
+        });
+        merged.await
     }
 }
 

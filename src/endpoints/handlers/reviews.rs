@@ -75,11 +75,11 @@ async fn review(ctx: &RequestContext<'_>, body: &Bytes) -> Result<Response<Body>
         }
         _ => return Err(Status::no_such_method()),
     };
-    ctx.answer(201, Source::Fixed(tracked(ctx, answer, &options)))
+    ctx.answer(201, Source::Fixed(tracked(ctx, answer, &options).await))
 }
 
 /// Upstream tracks the fields of a review as of any other create.
-fn tracked(ctx: &RequestContext<'_>, mut answer: Object, options: &WriteOptions) -> Object {
+async fn tracked(ctx: &RequestContext<'_>, mut answer: Object, options: &WriteOptions) -> Object {
     let mut asked = answer.clone();
     asked.shift_remove("status");
     ctx.track(
@@ -87,7 +87,8 @@ fn tracked(ctx: &RequestContext<'_>, mut answer: Object, options: &WriteOptions)
         &mut asked,
         crate::registry::Subresource::Main,
         &ctx.manager(&options.field_manager),
-    );
+    )
+    .await;
     if let Some(managed) = asked.at("/metadata/managedFields").cloned() {
         answer.metadata_mut().insert("managedFields", managed);
     } else if answer.metadata().is_none() {

@@ -46,7 +46,7 @@ pub async fn get(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
         .store
         .get(ctx.namespace(), ctx.request.info.url_name(), version)
         .await?;
-    let object = ctx.store.codec.decode(&stored)?;
+    let object = ctx.store.codec.decode_shared(&stored)?;
     let scaled = ScaleFields::of(ctx, &object).map_err(odd)?;
     if let (None, Some(paths)) = (scaled.replicas, custom_paths(ctx)) {
         return Err(Status::internal(format!(

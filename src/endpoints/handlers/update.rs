@@ -13,7 +13,6 @@ use crate::registry::strategy::Subresource;
 use super::create::{AFTER_ADMISSION, dedup_owner_references};
 use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
-use crate::endpoints::encode::Source;
 
 /// Replaces the object with the one in the body.
 ///
@@ -54,10 +53,8 @@ pub async fn handle(
             &validator,
         )
         .await?;
-    ctx.answer(
-        if updated.created { 201 } else { 200 },
-        Source::Stored(updated.written.stored.into()),
-    )
+    let code = if updated.created { 201 } else { 200 };
+    ctx.answer_stored(code, updated.written.stored).await
 }
 
 /// Replaces the stored object by the body.
@@ -77,7 +74,8 @@ impl Updater for ReplaceUpdater<'_> {
 
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let mut object = self.object.clone();
-        self.ctx.track(live, &mut object, self.sub, &self.manager);
+        let manager = &self.manager;
+        self.ctx.track(live, &mut object, self.sub, manager).await;
         self.ctx
             .admit(
                 &mut object,

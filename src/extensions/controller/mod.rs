@@ -22,6 +22,7 @@ use crate::auth::User;
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::supervise::catch_panic;
+use crate::extensions::conversion::Webhooks;
 use crate::extensions::definition::approval;
 use crate::extensions::definition::naming::{self, NamesInUse};
 use crate::extensions::definition::validation::conversion::holds_certificates;
@@ -64,6 +65,7 @@ pub struct Extensions {
     registry: Arc<Registry>,
     definitions: Arc<Store>,
     stores: Box<dyn CustomStores>,
+    webhooks: Webhooks,
     clock: Clock,
     known: Mutex<HashMap<String, TrackedDefinition>>,
     /// Definitions whose objects are being deleted.
@@ -127,6 +129,7 @@ impl Extensions {
         registry: Arc<Registry>,
         definitions: Arc<Store>,
         stores: Box<dyn CustomStores>,
+        webhooks: Webhooks,
         clock: Clock,
     ) -> Arc<Self> {
         let user = User::apiserver();
@@ -134,6 +137,7 @@ impl Extensions {
             registry,
             definitions,
             stores,
+            webhooks,
             clock,
             known: Mutex::default(),
             cleaning: Mutex::default(),
@@ -238,7 +242,7 @@ impl Extensions {
     /// Puts the resources of a definition into the registry, in the place of `old`.
     fn register(&self, object: &Object, old: &[Gvr]) -> Vec<Gvr> {
         let definition = Definition::read(object);
-        let stores: Vec<Arc<Store>> = resource::resources(&definition)
+        let stores: Vec<Arc<Store>> = resource::resources(&definition, &self.webhooks)
             .into_iter()
             .map(|resource| Arc::new(self.stores.open(resource)))
             .collect();
@@ -471,7 +475,8 @@ impl Extensions {
 
     /// Deletes every object of a definition and waits until there is none.
     async fn delete_instances(&self, object: &Object) -> Result<()> {
-        let Some(resource) = resource::storage_resource(&Definition::read(object)) else {
+        let Some(resource) = resource::storage_resource(&Definition::read(object), &self.webhooks)
+        else {
             return Ok(());
         };
         if self.registry.is_builtin(&resource.gvr) {
@@ -483,7 +488,7 @@ impl Extensions {
             let instances: Vec<_> = page.items.collect::<Result<_>>()?;
             let warnings = Warnings::default();
             for stored in instances.iter().filter(|_| poll == 0) {
-                let instance = store.codec.decode(stored)?;
+                let instance = store.codec.decode_shared(stored)?;
                 let context = self.context(instance.namespace(), &warnings);
                 match store
                     .delete(

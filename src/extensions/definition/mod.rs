@@ -16,6 +16,7 @@ use crate::meta::Value;
 use crate::meta::{Object, Path, str_at};
 use crate::registry::scale::ScalePaths;
 use crate::registry::validation::Fields;
+use crate::webhook::ClientConfig;
 
 /// The condition that the names are the definition's own.
 pub const NAMES_ACCEPTED: &str = "NamesAccepted";
@@ -41,8 +42,8 @@ pub struct Definition {
     pub namespaced: bool,
     /// `spec.preserveUnknownFields`, of definitions from before v1.
     pub preserve: bool,
-    /// True if a webhook is to convert between versions (`spec.conversion.strategy`).
-    pub webhook: bool,
+    /// `spec.conversion`, if a webhook is to convert between versions.
+    pub conversion: Option<WebhookConversion>,
     pub versions: Vec<Version>,
     pub established: bool,
     pub names_accepted: bool,
@@ -58,6 +59,34 @@ pub struct Names {
     pub kind: String,
     pub list_kind: String,
     pub categories: Vec<String>,
+}
+
+/// The webhook that converts between the versions of a kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookConversion {
+    pub client: ClientConfig,
+    /// `conversionReviewVersions`, the one that it likes best first.
+    pub review_versions: Vec<String>,
+}
+
+impl WebhookConversion {
+    fn read(webhook: Option<&Value>) -> Self {
+        let empty = Value::Null;
+        let webhook = webhook.unwrap_or(&empty);
+        let mut client = ClientConfig::read(webhook.pointer("/clientConfig").unwrap_or(&empty));
+        // A bundle of white space counts as none.
+        if client.ca_bundle.trim_ascii().is_empty() {
+            client.ca_bundle.clear();
+        }
+        let review_versions = webhook.list("conversionReviewVersions").iter();
+        Self {
+            client,
+            review_versions: review_versions
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
+        }
+    }
 }
 
 /// One version of the kind.
@@ -154,7 +183,8 @@ impl Definition {
             names,
             namespaced: spec.str("scope") == "Namespaced",
             preserve,
-            webhook: str_at(spec, "/conversion/strategy") == "Webhook",
+            conversion: (str_at(spec, "/conversion/strategy") == "Webhook")
+                .then(|| WebhookConversion::read(spec.pointer("/conversion/webhook"))),
             versions,
             established: is_true(object, ESTABLISHED),
             names_accepted: is_true(object, NAMES_ACCEPTED),

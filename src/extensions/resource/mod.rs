@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use self::strategy::CustomStrategy;
 use crate::codec::{self, DecodeError};
+use crate::extensions::conversion::{WebhookConverter, Webhooks};
 use crate::extensions::definition::{Definition, Version};
 use crate::extensions::openapi;
 use crate::extensions::schema::json_schema_props::JsonSchemaProps;
@@ -16,7 +17,7 @@ use crate::merge::scale::ReplicasPaths;
 use crate::merge::{Ty, Versions};
 use crate::meta::Map;
 use crate::meta::{Gvk, Gvr, Object, Status, Value, status};
-use crate::registry::resource::{KindVersions, SchemaHandle};
+use crate::registry::resource::{Converter, KindVersions, SchemaHandle};
 use crate::registry::scale::{self, ScalePaths};
 use crate::registry::store::unreadable;
 use crate::registry::{Custom, Resource, StrategyHandle};
@@ -38,13 +39,12 @@ const LAST_VERBS: [&str; 5] = ["delete", "deletecollection", "get", "list", "wat
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// The schemas of all versions of a kind.
-#[derive(Debug)]
 pub struct VersionedSchemas {
     group: String,
     kind: String,
     preserve: bool,
-    /// True if only a webhook could convert between versions.
-    webhook: bool,
+    /// Converts between versions, where they differ in more than their names.
+    converter: Option<Arc<dyn Converter>>,
     schemas: BTreeMap<String, Option<Arc<JsonSchemaProps>>>,
     types: Arc<Schema>,
     /// The path of the replicas in each version.
@@ -54,7 +54,6 @@ pub struct VersionedSchemas {
 }
 
 /// One version among the others.
-#[derive(Debug)]
 struct CustomKind {
     family: Arc<VersionedSchemas>,
     gvk: Gvk,
@@ -70,11 +69,11 @@ struct CustomKind {
 }
 
 /// The resources of the versions that a definition serves.
-pub fn resources(definition: &Definition) -> Vec<Resource> {
+pub fn resources(definition: &Definition, webhooks: &Webhooks) -> Vec<Resource> {
     if !definition.is_served() {
         return Vec::new();
     }
-    let family = Arc::new(VersionedSchemas::new(definition));
+    let family = Arc::new(VersionedSchemas::new(definition, webhooks));
     definition
         .versions
         .iter()
@@ -84,17 +83,17 @@ pub fn resources(definition: &Definition) -> Vec<Resource> {
 }
 
 /// The resource of the version that objects are stored in, served or not.
-pub fn storage_resource(definition: &Definition) -> Option<Resource> {
+pub fn storage_resource(definition: &Definition, webhooks: &Webhooks) -> Option<Resource> {
     let version = definition.versions.iter().find(|version| version.storage)?;
     Some(resource(
         definition,
         version,
-        &Arc::new(VersionedSchemas::new(definition)),
+        &Arc::new(VersionedSchemas::new(definition, webhooks)),
     ))
 }
 
 impl VersionedSchemas {
-    fn new(definition: &Definition) -> Self {
+    fn new(definition: &Definition, webhooks: &Webhooks) -> Self {
         let gvk =
             |version: &Version| Gvk::new(&definition.group, &version.name, &definition.names.kind);
         let types = definition
@@ -105,7 +104,7 @@ impl VersionedSchemas {
             group: definition.group.clone(),
             kind: definition.names.kind.clone(),
             preserve: definition.preserve,
-            webhook: definition.webhook,
+            converter: WebhookConverter::of(definition, webhooks),
             schemas: definition
                 .versions
                 .iter()
@@ -144,20 +143,6 @@ impl VersionedSchemas {
         .apply(object)
     }
 
-    /// Checks that an object of one version becomes one of another by its apiVersion alone.
-    ///
-    /// # Errors
-    /// A webhook would have to convert it: what the other version calls otherwise would be lost.
-    fn check_conversion(&self, from: &str, to: &str) -> Result<(), String> {
-        if !self.webhook || from == to {
-            return Ok(());
-        }
-        let from = Gvk::from_api_version(from, &self.kind);
-        Err(format!(
-            "conversion webhook for {from} failed: this server does not call conversion webhooks"
-        ))
-    }
-
     /// Fills in the defaults of the version that the object names.
     pub fn default(&self, object: &mut Object) {
         if let Some(Some(schema)) = self.schema_of(object) {
@@ -173,21 +158,14 @@ impl Custom for CustomKind {
         Ok(lost)
     }
 
-    fn decode(&self, bytes: &[u8]) -> status::Result<Object> {
+    fn decode_stored(&self, bytes: &[u8]) -> status::Result<Object> {
         let damaged = |why: String| unreadable(DecodeError(why));
         let (value, _) = codec::json::parse(bytes).map_err(unreadable)?;
         let mut object = Object::from_value(value)
             .ok_or_else(|| damaged("the stored value is not an object".to_owned()))?;
-        self.family
-            .check_conversion(object.api_version(), &self.api_version)
-            .map_err(unconverted)?;
         self.family.coerce(&mut object, true).map_err(damaged)?;
+        // The defaults are those of the version that it was stored in.
         self.family.default(&mut object);
-        if object.api_version() != self.api_version {
-            // The defaults are those of the version that it was stored in.
-            object.insert("apiVersion", self.api_version.as_str().into());
-            self.family.coerce(&mut object, true).map_err(damaged)?;
-        }
         if object.generation() == 0 {
             object.set_generation(1);
         }
@@ -195,12 +173,28 @@ impl Custom for CustomKind {
         Ok(object)
     }
 
-    fn encode(&self, object: &Object) -> status::Result<Vec<u8>> {
-        self.family
-            .check_conversion(&self.api_version, &self.storage_api_version)
-            .map_err(unconverted)?;
+    fn decode(&self, bytes: &[u8]) -> status::Result<Object> {
+        let mut object = self.decode_stored(bytes)?;
+        if object.api_version() == self.api_version {
+            return Ok(object);
+        }
+        if self.family.converter.is_some() {
+            return Err(Status::internal(format!(
+                "an object of {} was not converted to {}",
+                object.api_version(),
+                self.api_version
+            )));
+        }
+        object.insert("apiVersion", self.api_version.as_str().into());
+        let damaged = |why: String| unreadable(DecodeError(why));
+        self.family.coerce(&mut object, true).map_err(damaged)?;
+        object.sort();
+        Ok(object)
+    }
+
+    fn encode(&self, object: &Object) -> Vec<u8> {
         let mut stored = object.clone();
-        if self.storage_api_version != self.api_version {
+        if self.storage_api_version != stored.api_version() {
             stored.insert("apiVersion", self.storage_api_version.as_str().into());
             // The metadata is in form, so nothing can be wrong; fields that the storage version
             // does not have go.
@@ -209,17 +203,19 @@ impl Custom for CustomKind {
         stored.sort();
         let mut bytes = codec::json::encode(&stored);
         bytes.push(b'\n');
-        Ok(bytes)
+        bytes
     }
 
-    fn is_unconverted(&self) -> bool {
-        self.family.webhook
+    fn storage_api_version(&self) -> &str {
+        &self.storage_api_version
     }
 
-    fn check_watch(&self) -> status::Result<()> {
-        self.family
-            .check_conversion(&self.storage_api_version, &self.api_version)
-            .map_err(unconverted)
+    fn converter(&self) -> Option<&Arc<dyn Converter>> {
+        self.family.converter.as_ref()
+    }
+
+    fn complete(&self, converted: &mut Object) -> Result<(), String> {
+        self.family.coerce(converted, false).map(drop)
     }
 
     fn versions(&self) -> &dyn Versions {
@@ -277,23 +273,10 @@ impl Versions for CustomKind {
         if self.type_of(api_version).is_none() {
             return Ok(None);
         }
-        self.family.check_conversion(
-            object
-                .get("apiVersion")
-                .and_then(Value::as_str)
-                .unwrap_or_default(),
-            api_version,
-        )?;
         let mut converted = object.clone();
         converted.insert("apiVersion", api_version.into());
         Ok(Some(converted))
     }
-}
-
-/// The Status for an object that would have to be converted by a webhook: as kube-apiserver's is
-/// where the webhook fails.
-fn unconverted(why: String) -> Status {
-    Status::failure(500, "", why)
 }
 
 fn replicas_path(version: &Version) -> Option<Vec<String>> {

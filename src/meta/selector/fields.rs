@@ -42,8 +42,7 @@ impl FieldSelector {
                 negated,
             });
         }
-        let many = (terms.len() > FEW).then(|| Arc::new(ManyFields::of(&terms)));
-        Ok(Self { terms, many })
+        Ok(Self::of(terms))
     }
 
     /// The selector of one exact field.
@@ -56,6 +55,17 @@ impl FieldSelector {
             }],
             many: None,
         }
+    }
+
+    /// The terms on the fields that `takes` takes.
+    pub fn only(&self, takes: impl Fn(&str) -> bool) -> Self {
+        let kept = self.terms.iter().filter(|term| takes(&term.field));
+        Self::of(kept.cloned().collect())
+    }
+
+    fn of(terms: Vec<Term>) -> Self {
+        let many = (terms.len() > FEW).then(|| Arc::new(ManyFields::of(&terms)));
+        Self { terms, many }
     }
 
     pub fn is_empty(&self) -> bool {

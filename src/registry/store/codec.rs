@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::cacher::CachedObject;
 use crate::codec;
 use crate::codec::protobuf::Envelope;
 use crate::meta::status::Result;
@@ -106,6 +107,22 @@ impl ObjectCodec {
         Ok(object)
     }
 
+    /// Decodes an object as readers share it, which a webhook may have converted.
+    ///
+    /// # Errors
+    /// The bytes are no object of the kind.
+    pub fn decode_shared(&self, shared: &CachedObject) -> Result<Object> {
+        if !shared.is_converted() {
+            return self.decode(shared);
+        }
+        let (value, _) = codec::json::parse(&shared.value).map_err(unreadable)?;
+        let mut object = Object::from_value(value).unwrap_or_default();
+        if shared.mod_revision > 0 {
+            object.set_resource_version(&shared.mod_revision.to_string());
+        }
+        Ok(object)
+    }
+
     fn decode_value(&self, value: &Bytes) -> Result<Object> {
         if let Some(custom) = &self.resource.custom {
             return custom.decode(value);
@@ -143,7 +160,7 @@ impl ObjectCodec {
         object.metadata_mut().shift_remove("resourceVersion");
         object.metadata_mut().shift_remove("selfLink");
         if let Some(custom) = &self.resource.custom {
-            let bytes = custom.encode(object)?;
+            let bytes = custom.encode(object);
             codec::json::Document::new(&bytes).map_err(|why| Status::failure(500, "", why.0))?;
             return Ok(bytes.into());
         }

@@ -84,13 +84,12 @@ impl CreateOperation<'_> {
     }
 
     async fn create_reserved(&self, object: &mut Object) -> std::result::Result<Stored, Failure> {
-        let large = object.is_larger_than(LARGE_BYTES);
         self.before_create(object).await?;
         self.validator.validate(Some(&mut *object), None).await?;
         let key = self.store.key(self.ctx.namespace, object.name())?;
         // What is no number at all is passed over.
         let versioned = parse_uint(object.resource_version()).is_ok_and(|version| version > 0);
-        let value = run_blocking_if(large, || self.store.codec.encode(object))?;
+        let value = self.store.encode(object).await?;
         if self.ctx.dry_run {
             let found = self
                 .store
@@ -99,7 +98,7 @@ impl CreateOperation<'_> {
                 .await
                 .map_err(|error| self.store.fault(error, "create"))?;
             if let Some(stored) = found {
-                return Err(self.already_exists(object, Some(stored)).into());
+                return Err(self.already_exists(object, Some(stored)).await.into());
             }
             return Ok(Stored {
                 key,
@@ -131,7 +130,9 @@ impl CreateOperation<'_> {
                     mod_revision: revision,
                 })
             }
-            WriteOutcome::Conflict(standing) => Err(self.already_exists(object, standing).into()),
+            WriteOutcome::Conflict(standing) => {
+                Err(self.already_exists(object, standing).await.into())
+            }
         }
     }
 
@@ -189,16 +190,18 @@ impl CreateOperation<'_> {
         self.store.meta_rules().validate(object)
     }
 
-    fn already_exists(&self, object: &Object, standing: Option<Stored>) -> Status {
+    async fn already_exists(&self, object: &Object, standing: Option<Stored>) -> Status {
         let (gvr, name) = (&self.store.resource.gvr, object.name());
         let mut status = if object.generate_name().is_empty() {
             Status::already_exists(gvr, name)
         } else {
             Status::generate_name_conflict(gvr, name)
         };
-        let deleting = standing
-            .and_then(|stored| self.store.codec.decode(&stored).ok())
-            .is_some_and(|live| live.deletion_timestamp().is_some());
+        let live = match standing {
+            Some(stored) => self.store.decode(&stored).await.ok(),
+            None => None,
+        };
+        let deleting = live.is_some_and(|live| live.deletion_timestamp().is_some());
         if deleting {
             status.message = format!("object is being deleted: {}", status.message);
         }

@@ -120,7 +120,7 @@ impl Store {
             let page_items = items.get(begin..).unwrap_or_default();
             stream::iter(page_items.iter().map(Ok))
                 .try_for_each_concurrent(workers, |stored| async move {
-                    let object = self.codec.decode(stored)?;
+                    let object = self.codec.decode_shared(stored)?;
                     let ctx = WriteContext {
                         namespace: object.namespace(),
                         ..*ctx
@@ -272,7 +272,7 @@ impl DeleteOperation<'_> {
         &self,
         stored: Stored,
     ) -> Result<std::result::Result<Deleted, DeleteConflict>> {
-        let old = self.store.codec.decode(&stored)?;
+        let old = self.store.decode(&stored).await?;
         // Before anything is told of the object. Upstream checks preconditions first, and admits
         // nothing where the object is on its way already, so that a kubelet sees pods of other
         // nodes.
@@ -303,7 +303,7 @@ impl DeleteOperation<'_> {
             || self.store.resource.strategy.blocks_deletion(&object);
         let over = graceful && !held && object.deletion_grace_period_seconds() == Some(0);
         self.store.codec.restore_field_order(&mut object);
-        let value = self.store.codec.encode(&mut object)?;
+        let value = self.store.encode(&mut object).await?;
         let mut revision = stored.mod_revision;
         if !self.ctx.dry_run && value != stored.value {
             match self

@@ -63,7 +63,7 @@ impl KeyWriter<'_> {
         {
             return first.map(|outcome| (outcome, value));
         }
-        let value = self.store.codec.encode(object)?;
+        let value = self.store.encode(object).await?;
         self.put(value.clone(), options.expected)
             .await
             .map(|outcome| (outcome, value))

@@ -31,7 +31,7 @@ pub struct Page {
 
 impl Page {
     /// Sets the token of the next page, which starts at `key`.
-    fn set_continue(&mut self, key: String, prefix: &str) {
+    pub(super) fn set_continue(&mut self, key: String, prefix: &str) {
         self.continue_token = continuation::encode(
             &Next {
                 key,
@@ -264,27 +264,20 @@ impl Store {
     /// 400 for options that do not go together, 410 where the state is forgotten, 504 where it does
     /// not come in time, 500 where storage fails or an object cannot be decoded.
     pub async fn list(&self, namespace: &str, options: &ListOptions) -> Result<Page> {
-        let page = self.list_stored(namespace, options).await?;
-        match &self.resource.custom {
-            Some(custom) if custom.is_unconverted() => self.check_decodable(page).await,
-            _ => Ok(page),
+        if self.converts() {
+            self.list_converted(namespace, options).await
+        } else {
+            self.list_stored(namespace, options).await
         }
     }
 
-    /// Decodes all objects of a page: an answer that has begun cannot become an error.
-    async fn check_decodable(&self, mut page: Page) -> Result<Page> {
-        page.items.select_all().await?;
-        let (mut items, mut budget) = (page.items.clone(), CoopBudget::default());
-        while let Some(stored) = items.next_item().await {
-            self.codec.decode(&*stored?)?;
-            budget.step().await;
-        }
-        Ok(page)
-    }
-
-    async fn list_stored(&self, namespace: &str, options: &ListOptions) -> Result<Page> {
-        let selection = self.selection(options)?;
-        let namespace = match selection.fields.required("metadata.namespace") {
+    /// The namespace that a list is of: the one that it asks for where it is of all.
+    pub(super) fn listed_namespace<'a>(
+        &self,
+        namespace: &'a str,
+        selection: &'a Selection,
+    ) -> &'a str {
+        match selection.fields.required("metadata.namespace") {
             Some(wanted)
                 if namespace.is_empty()
                     && self.resource.decl.namespaced
@@ -293,7 +286,13 @@ impl Store {
                 wanted
             }
             _ => namespace,
-        };
+        }
+    }
+
+    /// Returns one page of the objects as they are stored.
+    pub(super) async fn list_stored(&self, namespace: &str, options: &ListOptions) -> Result<Page> {
+        let selection = self.selection(options)?;
+        let namespace = self.listed_namespace(namespace, &selection);
         let prefix = self.namespace_prefix(namespace);
         let known = !namespace.is_empty() || !self.resource.decl.namespaced;
         let one = selection

@@ -5,6 +5,7 @@ mod errors;
 mod unreadable;
 mod defaulting;
 mod codec;
+mod conversion;
 mod field_manager;
 mod selection;
 mod items;
@@ -31,6 +32,7 @@ use crate::storage::{Storage, StorageError, Stored};
 use super::resource::Resource;
 use super::strategy::{Context, Subresource};
 use super::validation::MetaRules;
+use conversion::Conversions;
 use unreadable::Logged;
 
 pub use super::write_context::{AdmissionValidator, AdmitAll, Updater, Warnings, WriteContext};
@@ -62,6 +64,8 @@ pub struct Store {
     /// True if pods may have privileged containers.
     allow_privileged: bool,
     served_id: ServedId,
+    /// Set where a webhook converts objects.
+    conversions: Option<Arc<Conversions>>,
 }
 
 impl std::fmt::Debug for Store {
@@ -95,6 +99,7 @@ impl Store {
             root: root.trim_end_matches('/').into(),
             allow_privileged: false,
             served_id: ServedId::unique(),
+            conversions: None,
         }
     }
 

@@ -18,7 +18,7 @@ impl Store {
     ///
     /// # Errors
     /// 404 where there is none, 504 where that state does not come in time, 500 where storage
-    /// fails.
+    /// fails or the object cannot be converted.
     pub async fn get(
         &self,
         namespace: &str,
@@ -40,7 +40,8 @@ impl Store {
                 stored.map(Arc::from)
             }
         };
-        stored.ok_or_else(|| Status::not_found(&self.resource.gvr, name))
+        let stored = stored.ok_or_else(|| Status::not_found(&self.resource.gvr, name))?;
+        self.served_object(stored).await
     }
 
     /// The cached state that a read of a version may be served from. `None` where only storage can

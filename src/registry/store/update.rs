@@ -165,11 +165,10 @@ impl UpdateOperation<'_> {
         key: &str,
         options: PutOptions,
     ) -> std::result::Result<Attempt, Failure> {
-        let large = object.is_larger_than(LARGE_BYTES);
         self.creation().before_create(object).await?;
         self.validator.authorize_create().await?;
         self.validator.validate(Some(&mut *object), None).await?;
-        let value = run_blocking_if(large, || self.store.codec.encode(object))?;
+        let value = self.store.encode(object).await?;
         let (value, revision) = if self.ctx.dry_run {
             (value, 0)
         } else {
@@ -202,9 +201,7 @@ impl UpdateOperation<'_> {
     }
 
     async fn update_once(&self, stored: Stored) -> Result<Attempt> {
-        let old = run_blocking_if(stored.value.len() > LARGE_BYTES, || {
-            self.store.codec.decode_defaulted(&stored)
-        })?;
+        let old = self.store.decode_defaulted(&stored).await?;
         if let Some(uid) = self.updater.uid().filter(|uid| *uid != old.uid()) {
             return Err(self.uid_mismatch(&stored.key, uid, old.uid()));
         }
@@ -261,7 +258,6 @@ impl UpdateOperation<'_> {
         stored: Stored,
         options: PutOptions,
     ) -> std::result::Result<Attempt, Failure> {
-        let large = stored.value.len() > LARGE_BYTES || object.is_larger_than(LARGE_BYTES);
         self.before_update(object, old).await?;
         managers::keep_times(old, object);
         self.validator
@@ -270,7 +266,7 @@ impl UpdateOperation<'_> {
         if should_delete(object, old) && !self.store.resource.strategy.blocks_deletion(object) {
             return Ok(self.delete_emptied(object, stored).await?);
         }
-        let value = run_blocking_if(large, || self.store.codec.encode(object))?;
+        let value = self.store.encode(object).await?;
         let writer = self.store.key_writer(&stored.key);
         let same = value == stored.value || self.ctx.dry_run;
         let (value, revision) = if same {
@@ -316,7 +312,7 @@ impl UpdateOperation<'_> {
             return Ok(Attempt::Conflict(standing));
         }
         let mut written = object.clone();
-        let value = self.store.codec.encode(&mut written)?;
+        let value = self.store.encode(&mut written).await?;
         written.set_meta_str("resourceVersion", &stored.mod_revision.to_string());
         let updated = Updated {
             written: StoredObject {

@@ -4,10 +4,11 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 
 use crate::base::coop::CoopBudget;
-use crate::cacher::{CachedObject, Cacher, Change, Cursor, CursorError, Interest};
+use crate::cacher::{CachedObject, Cacher, Change, Cursor, CursorError, Interest, Snapshot};
 use crate::meta::Status;
 use crate::meta::options::{ListOptions, parse_resource_version};
 use crate::meta::status::Result;
@@ -57,15 +58,20 @@ pub struct Event {
 pub struct Events {
     store: Arc<Store>,
     /// The objects it selects; `None` for all of the resource.
-    scope: Option<Box<Scope>>,
+    scope: Option<Arc<Scope>>,
     /// The initial events, until they are delivered.
     initial: Option<Box<Initial>>,
     source: EventSource,
+    /// The event that is next, while a webhook converts its object.
+    converting: Option<BoxFuture<'static, Converted>>,
     /// The cache to go on with, once storage has delivered the changes before the cache was filled.
     next_source: Option<Box<(Arc<Cacher>, Interest)>>,
     /// The revision up to which everything has been delivered.
     delivered: Revision,
 }
+
+/// The revision of a change, and what it is for a watch whose objects a webhook converts.
+type Converted = (Revision, Result<Option<Event>>);
 
 /// The objects that a watch selects.
 struct Scope {
@@ -101,9 +107,6 @@ impl Store {
     /// or too new ends the watch with an ERROR event.
     pub async fn watch(self: &Arc<Self>, namespace: &str, options: &ListOptions) -> Result<Events> {
         let selection = self.selection(options)?;
-        if let Some(custom) = &self.resource.custom {
-            custom.check_watch()?;
-        }
         let version = parse_resource_version(&options.resource_version)
             .map_err(|why| Status::failure(500, "", why))?;
         let events = Events::new(self, namespace, &selection);
@@ -151,9 +154,7 @@ impl Store {
             };
             after = snapshot.revision;
             if whole {
-                let range =
-                    self.snapshot_range(snapshot, self.namespace_prefix(namespace), selection);
-                let items = Items::selected(self, range, selection);
+                let items = self.initial_items(snapshot, namespace, selection).await?;
                 events.begin(items, after, options);
             }
         }
@@ -184,6 +185,25 @@ impl Store {
         })
     }
 
+    /// Returns the objects of a snapshot that a watch begins with.
+    async fn initial_items(
+        &self,
+        snapshot: Snapshot,
+        namespace: &str,
+        selection: &Selection,
+    ) -> Result<Items> {
+        let prefix = self.namespace_prefix(namespace);
+        if !self.converts() {
+            let range = self.snapshot_range(snapshot, prefix, selection);
+            return Ok(Items::selected(self, range, selection));
+        }
+        let by_name = selection.of_names();
+        let range = self.snapshot_range(snapshot, prefix, &by_name);
+        let mut stored = Items::selected(self, range, &by_name);
+        let served = self.served_selection(&mut stored, selection).await?;
+        Ok(served.into())
+    }
+
     /// Returns the changes that a watch has to be woken for.
     fn interest(&self, namespace: &str, selection: &Selection) -> Interest {
         if let Some(name) = selection.fields.required("metadata.name")
@@ -191,7 +211,13 @@ impl Store {
         {
             return Interest::Key(format!("{}{name}", self.namespace_prefix(namespace)).into());
         }
-        index::keys(selection, &*self.resource.strategy)
+        // Labels of other versions are not known before they are converted.
+        let indexed = if self.converts() {
+            Vec::new()
+        } else {
+            index::keys(selection, &*self.resource.strategy)
+        };
+        indexed
             .first()
             .map_or(Interest::Everything, |&term| Interest::Indexed(term))
     }
@@ -235,7 +261,7 @@ impl Events {
     fn new(store: &Arc<Store>, namespace: &str, selection: &Selection) -> Self {
         let everything = namespace.is_empty() && selection.is_empty();
         let scope = || {
-            Box::new(Scope {
+            Arc::new(Scope {
                 prefix: store.namespace_prefix(namespace),
                 selection: selection.clone(),
             })
@@ -245,6 +271,7 @@ impl Events {
             scope: (!everything).then(scope),
             initial: None,
             source: EventSource::Ended,
+            converting: None,
             next_source: None,
             delivered: 0,
         }
@@ -282,17 +309,31 @@ impl Events {
             self.initial = None;
         }
         let mut budget = CoopBudget::default();
-        while let Some(change) = ready!(self.poll_change(cx)) {
-            let event = match change {
-                Ok(change) => {
-                    self.delivered = change.revision;
-                    self.event(&change)
-                }
-                Err(status) => {
-                    self.source = EventSource::Ended;
-                    Err(status)
+        loop {
+            let event = if let Some(converting) = &mut self.converting {
+                let (revision, event) = ready!(converting.poll_unpin(cx));
+                self.converting = None;
+                self.delivered = revision;
+                event
+            } else {
+                let Some(change) = ready!(self.poll_change(cx)) else {
+                    return Poll::Ready(None);
+                };
+                match change {
+                    Ok(change) if self.store.converts() => {
+                        self.converting = self.convert(change);
+                        continue;
+                    }
+                    Ok(change) => {
+                        self.delivered = change.revision;
+                        event(&self.store, self.scope.as_deref(), &change)
+                    }
+                    Err(status) => Err(status),
                 }
             };
+            if event.is_err() {
+                self.source = EventSource::Ended;
+            }
             if let Some(event) = event.transpose() {
                 return Poll::Ready(Some(event));
             }
@@ -302,12 +343,27 @@ impl Events {
                 return Poll::Pending;
             }
         }
-        Poll::Ready(None)
+    }
+
+    /// Begins to convert the objects of a change; `None` for one that concerns other watches.
+    fn convert(&mut self, change: Arc<Change>) -> Option<BoxFuture<'static, Converted>> {
+        let concerns = |scope: &Arc<Scope>| change.key().starts_with(&scope.prefix);
+        if !self.scope.as_ref().is_none_or(concerns) {
+            self.delivered = change.revision;
+            return None;
+        }
+        let (store, scope) = (self.store.clone(), self.scope.clone());
+        let converted = async move {
+            let event = served_event(&store, scope.as_deref(), &change).await;
+            (change.revision, event)
+        };
+        Some(converted.boxed())
     }
 
     /// Returns the revision up to which everything has been delivered.
     pub fn progress(&mut self) -> Revision {
-        if let EventSource::Cache(cursor) = &mut self.source
+        if self.converting.is_none()
+            && let EventSource::Cache(cursor) = &mut self.source
             && let Some(reached) = cursor.progress()
         {
             self.delivered = self.delivered.max(reached);
@@ -375,37 +431,77 @@ impl Events {
             }
         }
     }
+}
 
-    /// Returns the event that a change is for this watch: an object that enters the selection is
-    /// added, one that leaves it is deleted.
-    fn event(&self, change: &Change) -> Result<Option<Event>> {
-        let scope = self.scope.as_deref();
-        if scope.is_some_and(|scope| !change.key().starts_with(&scope.prefix)) {
-            return Ok(None);
-        }
-        let selects = |stored: &Option<Arc<CachedObject>>| match (stored, scope) {
-            (None, _) => Ok(false),
-            (Some(_), None) => Ok(true),
-            (Some(stored), Some(scope)) => self.store.selects(&scope.selection, stored),
-        };
-        let revision = change.revision;
-        let kind = match (selects(&change.previous)?, selects(&change.current)?) {
-            (false, false) => return Ok(None),
-            (false, true) => EventKind::Added,
-            (true, true) => EventKind::Modified,
-            (true, false) => EventKind::Deleted,
-        };
-        let stored = match kind {
+/// Returns the type of the event that a change is for those who select this of it: an object that
+/// enters the selection is added, one that leaves it is deleted.
+fn kind_of(previous: bool, current: bool) -> Option<EventKind> {
+    match (previous, current) {
+        (false, false) => None,
+        (false, true) => Some(EventKind::Added),
+        (true, true) => Some(EventKind::Modified),
+        (true, false) => Some(EventKind::Deleted),
+    }
+}
+
+/// Returns the event that a change is for the watch of a scope.
+fn event(store: &Store, scope: Option<&Scope>, change: &Change) -> Result<Option<Event>> {
+    if scope.is_some_and(|scope| !change.key().starts_with(&scope.prefix)) {
+        return Ok(None);
+    }
+    let selects = |stored: &Option<Arc<CachedObject>>| match (stored, scope) {
+        (None, _) => Ok(false),
+        (Some(_), None) => Ok(true),
+        (Some(stored), Some(scope)) => store.selects(&scope.selection, stored),
+    };
+    let kind = kind_of(selects(&change.previous)?, selects(&change.current)?);
+    Ok(kind.map(|kind| Event {
+        kind,
+        stored: match kind {
             EventKind::Deleted => change.deleted().cloned(),
             _ => change.current.clone(),
-        };
-        Ok(Some(Event {
-            kind,
-            stored,
-            revision,
-            initial: false,
-        }))
-    }
+        },
+        revision: change.revision,
+        initial: false,
+    }))
+}
+
+/// The same where a webhook converts the objects. Only what the selection has to see is converted.
+async fn served_event(
+    store: &Store,
+    scope: Option<&Scope>,
+    change: &Change,
+) -> Result<Option<Event>> {
+    let selection = scope.map(|scope| &scope.selection);
+    let selects = async |stored: &Option<Arc<CachedObject>>| match (stored, selection) {
+        (None, _) => Ok(false),
+        (Some(stored), Some(selection)) if !selection.is_empty() => {
+            if !store.selects(&selection.of_names(), stored)? {
+                return Ok(false);
+            }
+            let served = store.served_object(stored.clone()).await?;
+            store.selects(selection, &served)
+        }
+        (Some(_), _) => Ok(true),
+    };
+    let (previous, current) = (
+        selects(&change.previous).await?,
+        selects(&change.current).await?,
+    );
+    let Some(kind) = kind_of(previous, current) else {
+        return Ok(None);
+    };
+    let stored = match (kind, &change.current) {
+        (EventKind::Deleted, _) => store.served_deleted(change).await?,
+        (_, Some(current)) => Some(store.served_object(current.clone()).await?),
+        (_, None) => None,
+    };
+    Ok(Some(Event {
+        kind,
+        stored,
+        revision: change.revision,
+        initial: false,
+    }))
 }
 
 impl Initial {
