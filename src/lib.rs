@@ -13,7 +13,6 @@ mod codec;
 mod merge;
 mod storage;
 mod cacher;
-#[allow(dead_code)]
 mod webhook;
 mod auth;
 mod admission;

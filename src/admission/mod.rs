@@ -7,9 +7,11 @@ mod deny;
 mod ingress_class;
 pub mod kinds;
 mod limit_ranger;
+pub mod matching;
 mod namespace_lifecycle;
 mod namespaces;
 mod node_restriction;
+pub mod observed;
 pub mod plugins;
 pub mod policy;
 mod pod_resize;
@@ -23,8 +25,10 @@ pub mod runtime_class;
 mod service_account;
 mod storage;
 mod taints;
+pub mod webhook;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use plugins::{PLUGINS, Support};
@@ -37,6 +41,10 @@ use crate::meta::options::OperationOptions;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status};
+use crate::webhook::AuthInfos;
+use observed::Observer;
+use policy::Policies;
+use webhook::{WebhookReinvocation, Webhooks};
 
 /// The operation of a request on its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +86,8 @@ pub struct Reinvocation {
     pub should_reinvoke: bool,
     /// The policies that have run.
     pub policies: policy::PolicyReinvocation,
+    /// The part of the webhooks.
+    pub webhooks: WebhookReinvocation,
 }
 
 /// The request as the plugins see it.
@@ -97,6 +107,8 @@ pub struct Attributes<'a> {
     pub old: Option<&'a Object>,
     pub user: &'a Arc<User>,
     pub dry_run: bool,
+    /// The time at which the request has failed if it is not done.
+    pub deadline: Instant,
     pub options: OperationOptions<'a>,
     pub notes: &'a dyn Notes,
     pub reinvocation: Reinvocation,
@@ -303,7 +315,26 @@ impl Chain {
     }
 }
 
-/// The flags that plugins have of their own.
+/// The group of the policies and the configurations of webhooks.
+pub const GROUP: &str = "admissionregistration.k8s.io";
+
+/// The policies and webhooks of a server, which clients register.
+#[derive(Clone, Default)]
+pub struct Registrations {
+    pub policies: Policies,
+    pub webhooks: Webhooks,
+}
+
+impl Registrations {
+    /// The resources of the [`GROUP`] that have an effect, and who is to know of their objects.
+    pub fn observers(&self) -> Vec<(&'static str, Arc<dyn Observer>)> {
+        let mut observers = self.policies.observers();
+        observers.extend(self.webhooks.observers());
+        observers
+    }
+}
+
+/// The settings that plugins have of their own.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `--default-not-ready-toleration-seconds`.
@@ -312,6 +343,9 @@ pub struct Settings {
     pub unreachable_toleration_seconds: i64,
     /// The configuration of PodSecurity in `--admission-control-config-file`.
     pub pod_security: pod_security::Configuration,
+    /// The credentials for webhooks, in the same file.
+    pub mutating_webhooks: AuthInfos,
+    pub validating_webhooks: AuthInfos,
 }
 
 impl Default for Settings {
@@ -320,6 +354,8 @@ impl Default for Settings {
             not_ready_toleration_seconds: 300,
             unreachable_toleration_seconds: 300,
             pod_security: pod_security::Configuration::default(),
+            mutating_webhooks: AuthInfos::default(),
+            validating_webhooks: AuthInfos::default(),
         }
     }
 }

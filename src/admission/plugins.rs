@@ -5,13 +5,15 @@
 use std::sync::Arc;
 
 use super::kinds::Kinds;
-use super::policy::{self, Policies};
+use super::policy;
+use super::webhook;
 use super::{
-    Objects, Plugin, Settings, certificates, deny, ingress_class, limit_ranger,
+    Objects, Plugin, Registrations, Settings, certificates, deny, ingress_class, limit_ranger,
     namespace_lifecycle, namespaces, node_restriction, pod_resize, pod_security,
     pod_topology_labels, pods, priority, quota, runtime_class, service_account, storage, taints,
 };
 use crate::auth::authz::Authorizer;
+use crate::webhook::{AuthInfos, Client, ServiceResolver};
 
 /// The dependencies of plugins.
 pub struct PluginDeps<'a> {
@@ -19,7 +21,8 @@ pub struct PluginDeps<'a> {
     pub authorizer: &'a Arc<dyn Authorizer>,
     pub settings: &'a Settings,
     pub kinds: &'a Arc<dyn Kinds>,
-    pub policies: &'a Policies,
+    pub registrations: &'a Registrations,
+    pub services: &'a Arc<dyn ServiceResolver>,
 }
 
 impl PluginDeps<'_> {
@@ -30,6 +33,16 @@ impl PluginDeps<'_> {
             kinds: self.kinds.clone(),
             authorizer: self.authorizer.clone(),
             metrics: Arc::new(policy::observation::Traced),
+        }
+    }
+
+    /// The dependencies of webhooks that are called with some credentials.
+    fn of_webhooks(&self, credentials: &AuthInfos) -> webhook::Parts {
+        webhook::Parts {
+            objects: self.objects.clone(),
+            kinds: self.kinds.clone(),
+            authorizer: self.authorizer.clone(),
+            client: Client::new(credentials.clone(), self.services.clone()),
         }
     }
 }
@@ -117,10 +130,10 @@ pub const PLUGINS: &[Entry] = &[
     default("JobValidation", Inert(NO_WORKLOADS)),
     default("PodResizeValidator", Runs(|parts| Box::new(pod_resize::PodResizeValidator(parts.objects.clone())))),
     // What is new goes above; these come last.
-    default("MutatingAdmissionPolicy", Runs(|parts| Box::new(policy::MutatingAdmissionPolicy { source: parts.policies.mutating.clone(), parts: parts.of_policies() }))),
-    default("MutatingAdmissionWebhook", Missing("mutating webhooks are not called")),
-    default("ValidatingAdmissionPolicy", Runs(|parts| Box::new(policy::ValidatingAdmissionPolicy { source: parts.policies.validating.clone(), parts: parts.of_policies() }))),
-    default("ValidatingAdmissionWebhook", Missing("validating webhooks are not called")),
+    default("MutatingAdmissionPolicy", Runs(|parts| Box::new(policy::MutatingAdmissionPolicy { source: parts.registrations.policies.mutating.clone(), parts: parts.of_policies() }))),
+    default("MutatingAdmissionWebhook", Runs(|parts| Box::new(webhook::MutatingAdmissionWebhook { source: parts.registrations.webhooks.mutating.clone(), parts: parts.of_webhooks(&parts.settings.mutating_webhooks) }))),
+    default("ValidatingAdmissionPolicy", Runs(|parts| Box::new(policy::ValidatingAdmissionPolicy { source: parts.registrations.policies.validating.clone(), parts: parts.of_policies() }))),
+    default("ValidatingAdmissionWebhook", Runs(|parts| Box::new(webhook::ValidatingAdmissionWebhook { source: parts.registrations.webhooks.validating.clone(), parts: parts.of_webhooks(&parts.settings.validating_webhooks) }))),
     // Last, so that only requests that all others admit are counted.
     default("ResourceQuota", Runs(|parts| Box::new(quota::ResourceQuota::new(parts.objects.clone())))),
     optional("AlwaysDeny", Runs(|_| Box::new(deny::AlwaysDeny))),
@@ -134,6 +147,7 @@ mod tests {
     use super::*;
     use crate::admission::kinds::NoKinds;
     use crate::auth::authz::AlwaysDeny;
+    use crate::webhook::NoServices;
 
     struct Nothing;
 
@@ -161,12 +175,14 @@ mod tests {
         let (objects, authorizer): (Arc<dyn Objects>, Arc<dyn Authorizer>) =
             (Arc::new(Nothing), Arc::new(AlwaysDeny));
         let kinds: Arc<dyn Kinds> = Arc::new(NoKinds);
+        let services: Arc<dyn ServiceResolver> = Arc::new(NoServices);
         let parts = PluginDeps {
             objects: &objects,
             authorizer: &authorizer,
             settings: &Settings::default(),
             kinds: &kinds,
-            policies: &Policies::default(),
+            registrations: &Registrations::default(),
+            services: &services,
         };
         let mut names = std::collections::BTreeSet::new();
         for plugin in PLUGINS {

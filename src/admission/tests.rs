@@ -7,6 +7,8 @@ use parking_lot::Mutex;
 use super::*;
 use crate::auth::authz::{AlwaysDeny, Authorizer};
 use crate::meta::{Value, json};
+use crate::webhook::{NoServices, ServiceResolver};
+use std::time::Duration;
 
 /// Objects by resource, namespace and name.
 #[derive(Default)]
@@ -104,12 +106,14 @@ impl Request {
     async fn run(mut self, objects: &Arc<dyn Objects>) -> std::result::Result<Value, String> {
         let authorizer: Arc<dyn Authorizer> = Arc::new(AlwaysDeny);
         let kinds: Arc<dyn kinds::Kinds> = Arc::new(kinds::NoKinds);
+        let services: Arc<dyn ServiceResolver> = Arc::new(NoServices);
         let parts = PluginDeps {
             objects,
             authorizer: &authorizer,
             settings: &Settings::default(),
             kinds: &kinds,
-            policies: &policy::Policies::default(),
+            registrations: &Registrations::default(),
+            services: &services,
         };
         let chain = chain(&parts, |name, by_default| {
             by_default || name == "NodeRestriction" || self.also == name
@@ -126,6 +130,7 @@ impl Request {
             old: self.old.as_ref(),
             user: &user,
             dry_run: false,
+            deadline: Instant::now() + Duration::from_secs(60),
             options: OperationOptions::None,
             notes: &Silent,
             reinvocation: Reinvocation::default(),

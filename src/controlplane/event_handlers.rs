@@ -6,7 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::informer::{EventHandler, Informers};
-use crate::admission::policy::{self, Observer, Part, Policies};
+use crate::admission::observed::Observer;
+use crate::admission::{self, Registrations};
 use crate::auth::authz::node::{self, NodeGraph};
 use crate::auth::authz::rbac::RbacStore;
 use crate::extensions::Extensions;
@@ -92,41 +93,38 @@ pub async fn watch_definitions(
     informers.start(definitions, Arc::new(handler)).await
 }
 
-/// Keeps the admission policies up to date with what other servers write.
+/// Keeps admission policies and webhooks up to date with what other servers write.
 ///
 /// # Errors
 /// The store's, of the first list.
-pub async fn watch_policies(
+pub async fn watch_registrations(
     registry: &Registry,
-    policies: &Policies,
+    registrations: &Registrations,
     informers: &Informers,
 ) -> Result<()> {
-    for (resource, observer, part) in policies.observers() {
-        let store = store(registry, policy::GROUP, resource)?;
-        let handler = PolicyHandler { observer, part };
+    for (resource, observer) in registrations.observers() {
+        let store = store(registry, admission::GROUP, resource)?;
+        let handler = RegistrationHandler(observer);
         informers.start(store, Arc::new(handler)).await?;
     }
     Ok(())
 }
 
-/// Hands the policies of one kind, or their bindings, to the admission plugin.
-pub struct PolicyHandler {
-    pub observer: Arc<dyn Observer>,
-    pub part: Part,
-}
+/// Hands the objects of one resource to the admission plugin that they are for.
+pub struct RegistrationHandler(pub Arc<dyn Observer>);
 
-impl EventHandler for PolicyHandler {
+impl EventHandler for RegistrationHandler {
     fn replace(&self, objects: &[Object], revision: Revision) {
-        self.observer.replace(self.part, objects, revision);
+        self.0.replace(objects, revision);
     }
 
     fn upsert(&self, object: &Object) {
-        self.observer.observe(self.part, object);
+        self.0.observe(object);
     }
 
     fn remove(&self, object: &Object) {
         let revision = object.resource_version().parse().unwrap_or(0);
-        self.observer.forget(self.part, object.name(), revision);
+        self.0.forget(object.name(), revision);
     }
 
     // What was in effect stays so.
@@ -135,7 +133,7 @@ impl EventHandler for PolicyHandler {
 
 /// The writes of this server take effect before clients get their answers.
 #[async_trait]
-impl Hooks for PolicyHandler {
+impl Hooks for RegistrationHandler {
     async fn written(&self, object: &Object, _old: Option<&Object>) {
         self.upsert(object);
     }

@@ -1,6 +1,7 @@
 //! Status: the response to every request that returns no object (apimachinery `api/errors`).
 
 use crate::meta::go;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::field::ErrorList;
@@ -33,7 +34,7 @@ pub struct Status {
     pub code: u16,
     pub success: bool,
     /// CamelCase, empty for unknown.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
     /// Boxed: a Status travels as the `Err` of most functions.
     pub details: Option<Box<Details>>,
@@ -50,7 +51,7 @@ impl Status {
         Self {
             code,
             success: false,
-            reason,
+            reason: Cow::Borrowed(reason),
             message: message.into(),
             details: None,
             continue_token: String::new(),
@@ -61,7 +62,7 @@ impl Status {
         Self {
             code,
             success: false,
-            reason,
+            reason: Cow::Borrowed(reason),
             message,
             details: Some(Box::new(details)),
             continue_token: String::new(),
@@ -315,7 +316,7 @@ impl Status {
             if self.success { "Success" } else { "Failure" }.into(),
         );
         put_str(&mut out, "message", &self.message);
-        put_str(&mut out, "reason", self.reason);
+        put_str(&mut out, "reason", &self.reason);
         if let Some(details) = &self.details {
             out.insert("details", Value::Object(details.to_map()));
         }

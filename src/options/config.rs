@@ -215,6 +215,8 @@ pub struct Services {
     /// One, or one of each family; the first is the primary one.
     pub(crate) cluster_ip_ranges: Vec<IpNet>,
     pub(crate) node_ports: RangeInclusive<u16>,
+    /// True if requests to Services go to their endpoints, not to the cluster IPs.
+    pub(crate) routes_to_endpoints: bool,
     /// The node port of the kubernetes service; 0 for none.
     pub(crate) kubernetes_node_port: u16,
 }
@@ -568,6 +570,7 @@ impl Services {
         Ok(Self {
             cluster_ip_ranges,
             node_ports,
+            routes_to_endpoints: flags.switch("enable-aggregator-routing"),
             kubernetes_node_port,
         })
     }

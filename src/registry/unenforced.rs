@@ -15,8 +15,6 @@ pub struct Unenforced {
     missing: fn(&Object) -> Option<&'static str>,
 }
 
-const WEBHOOKS: &str = "admission webhooks are not called";
-
 const fn row(
     group: &'static str,
     resource: &'static str,
@@ -30,23 +28,7 @@ const fn row(
 }
 
 /// All of them.
-pub const UNENFORCED: &[Unenforced] = &[
-    row(
-        "admissionregistration.k8s.io",
-        "validatingwebhookconfigurations",
-        webhooks,
-    ),
-    row(
-        "admissionregistration.k8s.io",
-        "mutatingwebhookconfigurations",
-        webhooks,
-    ),
-    row("apiregistration.k8s.io", "apiservices", service),
-];
-
-fn webhooks(object: &Object) -> Option<&'static str> {
-    (!object.array_at("/webhooks").is_empty()).then_some(WEBHOOKS)
-}
+pub const UNENFORCED: &[Unenforced] = &[row("apiregistration.k8s.io", "apiservices", service)];
 
 fn service(object: &Object) -> Option<&'static str> {
     object
@@ -108,17 +90,6 @@ mod tests {
 
     #[test]
     fn what_demands_nothing_is_passed_over() {
-        assert_eq!(
-            missing("validatingwebhookconfigurations", json!({"webhooks": []})),
-            None
-        );
-        assert_eq!(
-            missing(
-                "mutatingwebhookconfigurations",
-                json!({"webhooks": [{"name": "a"}]})
-            ),
-            Some(WEBHOOKS)
-        );
         assert_eq!(
             missing("apiservices", json!({"spec": {"group": "apps"}})),
             None

@@ -11,9 +11,8 @@ use super::run::ServerDeps;
 use super::stores::{self, StoreFactory};
 use super::token_requests::TokenRequestIssuer;
 use crate::admission::kinds::Kinds;
-use crate::admission::policy::Policies;
 use crate::admission::policy::references::Resolver;
-use crate::admission::{self, Objects, Settings};
+use crate::admission::{self, Objects, Registrations, Settings};
 use crate::auth::authz::node::{NodeAuthorizer, NodeGraph};
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
@@ -24,7 +23,7 @@ use crate::cacher::EncodingCache;
 use crate::controlplane::bootstrap::{self, FrontProxy, Params};
 use crate::controlplane::endpoint_reconciler::EndpointReconciler;
 use crate::controlplane::event_handlers::{
-    watch_definitions, watch_node_graph, watch_policies, watch_rbac,
+    watch_definitions, watch_node_graph, watch_rbac, watch_registrations,
 };
 use crate::controlplane::informer::Informers;
 use crate::controlplane::loopback_client::LoopbackClient;
@@ -44,7 +43,7 @@ use crate::options::config::{self, AuthorizationMode, Config};
 use crate::options::credential_files::FileContent;
 use crate::registry::Registry;
 use crate::registry::unenforced::UNENFORCED;
-use crate::webhook::{AuthInfos, Client};
+use crate::webhook::{AuthInfos, Client, ServiceResolver};
 
 /// An error of building a server.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +78,8 @@ struct Cluster {
     rbac: Arc<RbacStore>,
     extensions: Arc<Extensions>,
     authorizer: Arc<dyn Authorizer>,
-    policies: Policies,
+    registrations: Registrations,
+    services: Arc<dyn ServiceResolver>,
     kinds: Arc<dyn Kinds>,
     encodings: Arc<EncodingCache>,
 }
@@ -92,17 +92,17 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     let clock = Clock::system();
     let hooks = Arc::new(DefinitionHooks::default());
     let node_ports = Arc::new(stores::node_ports(deps));
-    let policies = Policies::default();
+    let registrations = Registrations::default();
     let encodings = EncodingCache::with_metrics(deps.config.storage.encoding_cache_bytes);
     let stores = StoreFactory::new(deps, &clock, &encodings);
-    let registry = stores::registry(&stores, &hooks, &node_ports, &policies);
+    let registry = stores::registry(&stores, &hooks, &node_ports, &registrations);
     let registry = Arc::new(registry);
     let mut repairs = Repairs::new(&registry, node_ports, &clock, &hostname())?;
     repairs.check_node_ports().await;
     let endpoint_reconciler = endpoint_reconciler(deps, &registry, &clock).await?;
     repairs.check_cluster_ips().await;
     tokio::spawn(repairs.run(deps.shutdown.stopping()));
-    let cluster = start_informers(deps, registry, stores, &hooks, policies).await?;
+    let cluster = start_informers(deps, registry, stores, &hooks, registrations).await?;
     health::add_informers(&deps.health, &cluster.informers);
     let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
     log_unenforced(&cluster.registry).await;
@@ -119,23 +119,28 @@ async fn start_informers(
     registry: Arc<Registry>,
     stores: StoreFactory,
     hooks: &DefinitionHooks,
-    policies: Policies,
+    registrations: Registrations,
 ) -> Result<Cluster, Status> {
     let (rbac, informers) = (Arc::new(RbacStore::default()), Informers::default());
     watch_rbac(&registry, &rbac, &informers).await?;
     let encodings = stores.encodings.clone();
-    let extensions = extensions(&registry, stores, hooks, &informers).await?;
+    let client = Arc::new(LoopbackClient::new(registry.clone()));
+    let to_endpoints = deps.config.services.routes_to_endpoints;
+    let services: Arc<dyn ServiceResolver> =
+        Arc::new(ClusterServices::new(client.clone(), to_endpoints));
+    let extensions = extensions(&registry, stores, &services, hooks, &informers).await?;
     let authorizer = authorizer(&deps.config, &registry, &rbac, &informers).await?;
-    watch_policies(&registry, &policies, &informers).await?;
+    watch_registrations(&registry, &registrations, &informers).await?;
     Ok(Cluster {
-        client: Arc::new(LoopbackClient::new(registry.clone())),
+        services,
+        client,
         kinds: Arc::new(ServedKinds::new(registry.clone())),
         registry,
         informers,
         rbac,
         extensions,
         authorizer,
-        policies,
+        registrations,
         encodings,
     })
 }
@@ -215,11 +220,12 @@ fn admission_chain(
     cluster: &Cluster,
 ) -> Result<admission::Chain, AdmissionConfigurationError> {
     let file = config.configuration_file.as_deref();
+    let plugins = file.map(admission_configuration::read).transpose()?;
+    let plugins = plugins.unwrap_or_default();
     let settings = Settings {
-        pod_security: file
-            .map(admission_configuration::read)
-            .transpose()?
-            .unwrap_or_default(),
+        pod_security: plugins.pod_security,
+        mutating_webhooks: plugins.mutating_webhooks,
+        validating_webhooks: plugins.validating_webhooks,
         not_ready_toleration_seconds: config.not_ready_toleration_seconds,
         unreachable_toleration_seconds: config.unreachable_toleration_seconds,
     };
@@ -230,7 +236,8 @@ fn admission_chain(
         authorizer: &cluster.authorizer,
         settings: &settings,
         kinds: &cluster.kinds,
-        policies: &cluster.policies,
+        registrations: &cluster.registrations,
+        services: &cluster.services,
     };
     let chain = admission::chain(&parts, runs);
     let names = chain.names().join(", ");
@@ -420,6 +427,7 @@ async fn authorizer(
 async fn extensions(
     registry: &Arc<Registry>,
     stores: StoreFactory,
+    services: &Arc<dyn ServiceResolver>,
     hooks: &DefinitionHooks,
     informers: &Informers,
 ) -> Result<Arc<Extensions>, Status> {
@@ -427,8 +435,7 @@ async fn extensions(
     let definitions = registry
         .get(&gvr)
         .ok_or_else(|| Status::internal("definitions are not served"))?;
-    let services = ClusterServices::new(Arc::new(LoopbackClient::new(registry.clone())), false);
-    let webhooks = Client::new(AuthInfos::default(), Arc::new(services));
+    let webhooks = Client::new(AuthInfos::default(), services.clone());
     let clock = stores.clock.clone();
     let extensions = Extensions::new(
         registry.clone(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::run::ServerDeps;
-use crate::admission::policy::{self, Policies};
+use crate::admission::{self, Registrations};
 use crate::base::clock::Clock;
 use crate::builtin;
 use crate::builtin::autoscaling::{self, AutoscalerConversion};
@@ -11,7 +11,7 @@ use crate::builtin::core::service::allocation::{self, ServiceAllocator};
 use crate::builtin::core::service::node_ports::NodePorts;
 use crate::builtin::events::EventConversion;
 use crate::cacher::EncodingCache;
-use crate::controlplane::event_handlers::PolicyHandler;
+use crate::controlplane::event_handlers::RegistrationHandler;
 use crate::extensions::{CustomResourceDefinitions, CustomStores, DefinitionHooks};
 use crate::registry::resource::Hooks;
 use crate::registry::{Registry, Resource, Store, StrategyHandle};
@@ -90,7 +90,7 @@ pub fn registry(
     stores: &StoreFactory,
     definitions: &Arc<DefinitionHooks>,
     node_ports: &Arc<NodePorts>,
-    policies: &Policies,
+    registrations: &Registrations,
 ) -> Registry {
     let (schema, config) = (crate::schema::builtin(), &stores.deps.config);
     let store = |group: &str, resource: &str| {
@@ -129,7 +129,9 @@ pub fn registry(
                 resource.versions = autoscaling::versions();
                 resource.conversion = (version == "v1").then_some(&AutoscalerConversion as _);
             }
-            (policy::GROUP, _, _) => resource.hooks = policy_hooks(policies, &decl.resource),
+            (admission::GROUP, _, _) => {
+                resource.hooks = registration_hooks(registrations, &decl.resource);
+            }
             _ => {}
         }
         stores.store(resource)
@@ -137,10 +139,9 @@ pub fn registry(
     Registry::new(resources, config.apis.hidden())
 }
 
-/// Returns the hooks that bring policies and their bindings into effect.
-fn policy_hooks(policies: &Policies, resource: &str) -> Option<Arc<dyn Hooks>> {
-    let observers = policies.observers().into_iter();
-    let mut of_resource = observers.filter(|(name, ..)| *name == resource);
-    let (_, observer, part) = of_resource.next()?;
-    Some(Arc::new(PolicyHandler { observer, part }))
+/// Returns the hooks that bring policies, their bindings and webhooks into effect.
+fn registration_hooks(registrations: &Registrations, resource: &str) -> Option<Arc<dyn Hooks>> {
+    let mut observers = registrations.observers().into_iter();
+    let (_, observer) = observers.find(|(name, _)| *name == resource)?;
+    Some(Arc::new(RegistrationHandler(observer)))
 }

@@ -25,6 +25,8 @@ use tokio::time::{sleep, timeout_at};
 use tokio_rustls::TlsConnector;
 
 pub use auth_info::{AuthInfo, AuthInfos};
+#[cfg(test)]
+pub use service::NoServices;
 pub use service::{ServiceResolver, cluster_address, endpoint_address};
 
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};

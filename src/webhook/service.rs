@@ -17,6 +17,18 @@ pub trait ServiceResolver: Send + Sync {
     async fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<String, String>;
 }
 
+/// Knows of no Services.
+#[cfg(test)]
+pub struct NoServices;
+
+#[cfg(test)]
+#[async_trait]
+impl ServiceResolver for NoServices {
+    async fn resolve(&self, _: &str, name: &str, _: u16) -> Result<String, String> {
+        Err(format!("service {} not found", go::quote(name)))
+    }
+}
+
 /// Returns the address that stands for all endpoints of a Service.
 ///
 /// # Errors

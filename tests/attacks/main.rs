@@ -24,6 +24,7 @@ mod services;
 mod store_faults;
 #[path = "../support/mod.rs"]
 mod support;
+mod webhooks;
 
 use std::path::Path;
 use std::time::Duration;

@@ -2,16 +2,34 @@
 //! `admission/plugin/webhook/matchconditions`).
 
 use super::activation::{Activation, Inputs};
-use super::compiler::{Expression, Variables};
+use super::compiler::{Compiler, Declarations, Expression, Returns, Variables};
 use super::evaluation::evaluate_one;
 use crate::auth::authz::aggregate;
 use crate::cel::Value;
+use crate::meta::{self, str_at};
 
 /// A condition by its name. Its expression returns a bool.
 #[derive(Debug)]
 pub struct MatchCondition {
     pub name: String,
     pub expression: Expression,
+}
+
+/// Compiles conditions as they are written in policies and webhooks.
+pub fn compile_conditions(
+    compiler: &Compiler,
+    conditions: &[meta::Value],
+    declarations: Declarations,
+) -> Vec<MatchCondition> {
+    let compile = |condition: &meta::Value| MatchCondition {
+        name: str_at(condition, "/name").to_owned(),
+        expression: compiler.compile(
+            str_at(condition, "/expression"),
+            Returns::Bool,
+            declarations,
+        ),
+    };
+    conditions.iter().map(compile).collect()
 }
 
 /// Reports whether conditions hold.

@@ -16,7 +16,7 @@ mod tree;
 pub use activation::Inputs;
 pub use authorizations::Authorizations;
 pub use compiler::{CompileError, Compiler, Declarations, Expression, Returns, Variables};
-pub use conditions::{Match, MatchCondition, matches};
+pub use conditions::{Match, MatchCondition, compile_conditions, matches};
 pub use evaluation::{Evaluation, EvaluationError, evaluate};
 pub use patch::{PatchError, PatchTypes, Patcher};
 pub use request::Request;

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::matching::MatchResources;
 use crate::admission::kinds::{KindResource, Kinds};
+use crate::admission::matching::MatchResources;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::{Gvk, Map, Object, Value, str_at};
 

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::definition::{Binding, Evaluator, PolicySpec};
-use super::matching::{Matched, RequestMatcher};
 use super::observation::PolicyMetrics;
 use super::params;
 use super::source::Hook;
@@ -13,6 +12,7 @@ use crate::admission::cel::{
     self, Authorizations, Inputs, Match, MatchCondition, Request, Variables,
 };
 use crate::admission::kinds::Kinds;
+use crate::admission::matching::{Matched, RequestMatcher};
 use crate::admission::{Attributes, Objects, Operation};
 use crate::auth::authz::Authorizer;
 use crate::meta::status;

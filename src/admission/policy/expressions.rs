@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::admission::cel::{Compiler, Declarations, MatchCondition, Returns};
+use crate::admission::cel::{Compiler, Declarations};
 use crate::base::blocking::run_future_blocking_if;
 use crate::meta::{Value, str_at};
 
@@ -25,25 +25,6 @@ pub fn declare_variables(compiler: &mut Compiler, spec: &Value, declarations: De
         let (name, expression) = (str_at(variable, "/name"), str_at(variable, "/expression"));
         let _ = compiler.variable(name, expression, declarations);
     }
-}
-
-/// Compiles the conditions under which a policy is evaluated.
-pub fn compile_conditions(
-    compiler: &Compiler,
-    spec: &Value,
-    declarations: Declarations,
-) -> Vec<MatchCondition> {
-    let conditions = items(spec, "matchConditions").iter();
-    conditions
-        .map(|condition| MatchCondition {
-            name: str_at(condition, "/name").to_owned(),
-            expression: compiler.compile(
-                str_at(condition, "/expression"),
-                Returns::Bool,
-                declarations,
-            ),
-        })
-        .collect()
 }
 
 /// Evaluates a policy, and once it has taken long, beside other requests.

@@ -4,7 +4,6 @@
 mod definition;
 mod dispatch;
 mod expressions;
-pub mod matching;
 mod mutating;
 pub mod observation;
 mod params;
@@ -16,15 +15,13 @@ use std::sync::Arc;
 
 pub use dispatch::Parts;
 pub use mutating::{MutatingAdmissionPolicy, PolicyReinvocation};
-pub use source::{Observer, Part};
 pub use validating::ValidatingAdmissionPolicy;
 
+use crate::admission::observed::Observer;
+use definition::Evaluator;
 use mutating::MutatingEvaluator;
-use source::PolicySource;
+use source::{Part, PolicyPart, PolicySource};
 use validating::ValidatingEvaluator;
-
-/// The group of the policies.
-pub const GROUP: &str = "admissionregistration.k8s.io";
 
 /// The policies of a server.
 #[derive(Clone, Default)]
@@ -35,24 +32,25 @@ pub struct Policies {
 
 impl Policies {
     /// The resources that the policies are made of, and who is to know of their objects.
-    pub fn observers(&self) -> Vec<(&'static str, Arc<dyn Observer>, Part)> {
+    pub fn observers(&self) -> Vec<(&'static str, Arc<dyn Observer>)> {
+        fn part<E: Evaluator>(source: &Arc<PolicySource<E>>, part: Part) -> Arc<dyn Observer> {
+            let source = source.clone();
+            Arc::new(PolicyPart { source, part })
+        }
         let (mutating, validating) = (&self.mutating, &self.validating);
         vec![
-            ("mutatingadmissionpolicies", mutating.clone(), Part::Policy),
+            ("mutatingadmissionpolicies", part(mutating, Part::Policy)),
             (
                 "mutatingadmissionpolicybindings",
-                mutating.clone(),
-                Part::Binding,
+                part(mutating, Part::Binding),
             ),
             (
                 "validatingadmissionpolicies",
-                validating.clone(),
-                Part::Policy,
+                part(validating, Part::Policy),
             ),
             (
                 "validatingadmissionpolicybindings",
-                validating.clone(),
-                Part::Binding,
+                part(validating, Part::Binding),
             ),
         ]
     }

@@ -8,14 +8,14 @@ use async_trait::async_trait;
 
 use super::definition::{Binding, Evaluator, PolicySpec};
 use super::dispatch::{ConfigurationError, Dispatch, Parts, Subject, is_exempt};
-use super::expressions::{Pace, compile_conditions, declare_variables, items};
-use super::matching::Matched;
+use super::expressions::{Pace, declare_variables, items};
 use super::observation::{Enforcement, ErrorType, Observation, PolicyKind};
 use super::source::{Hook, PolicySource};
 use crate::admission::cel::{
     self, Compiler, Declarations, Match, MatchCondition, PatchError, Patcher, Returns, Variables,
 };
 use crate::admission::kinds::Unfit;
+use crate::admission::matching::Matched;
 use crate::admission::{Attributes, Operation, Plugin};
 use crate::base::coop::CoopBudget;
 use crate::meta::status::{self, Cause};
@@ -59,7 +59,11 @@ impl Evaluator for MutatingEvaluator {
             }
         };
         Self {
-            conditions: compile_conditions(&compiler, spec, declarations),
+            conditions: cel::compile_conditions(
+                &compiler,
+                items(spec, "matchConditions"),
+                declarations,
+            ),
             mutations: items(spec, "mutations").iter().map(mutation).collect(),
             variables: compiler.finish(),
             pace: Pace::default(),
@@ -268,7 +272,7 @@ impl Failures {
         };
         let mut status = attributes.forbidden("");
         // Upstream gives another reason and leaves the code as it is.
-        status.reason = reason;
+        status.reason = reason.into();
         status.message.clone_from(first);
         let causes = self.messages.into_iter().map(|message| Cause {
             message,

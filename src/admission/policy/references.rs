@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::admission::Objects;
 use crate::admission::kinds::Kinds;
+use crate::admission::{GROUP, Objects};
 use crate::auth::authz::{self, Authorizer, Decision};
 use crate::auth::{MASTERS, User};
 use crate::meta::{ErrorList, Gvk, Gvr, Object, Path, Value, str_at};
@@ -29,7 +29,7 @@ pub struct Resolver {
 /// objects.
 pub async fn errors(write: &ReferenceWrite<'_>, resolver: &Resolver) -> ErrorList {
     let mut errors = ErrorList::new();
-    if write.gvr.group != super::GROUP || write.user.is_in(MASTERS) {
+    if write.gvr.group != GROUP || write.user.is_in(MASTERS) {
         return errors;
     }
     let (field, refused) = match write.gvr.resource.as_str() {
@@ -149,7 +149,7 @@ impl Resolver {
             return Ok(());
         };
         let name = write.object.str_at("/spec/policyName");
-        let gvr = Gvr::new(super::GROUP, "v1", policies);
+        let gvr = Gvr::new(GROUP, "v1", policies);
         let policy = self.objects.get(&gvr, "", name).await.ok().flatten();
         let kind = policy
             .as_ref()

@@ -1,20 +1,14 @@
 //! The policies that are in effect: those with bindings, by the resources that their rules name
 //! (apiserver `admission/plugin/policy/generic/policy_source.go`).
-//!
-//! Writes of this server are observed before the client gets its answer, those of other servers by
-//! a watch. What is older than what is known is no news.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
 use super::definition::{Binding, Evaluator, Policy};
+use crate::admission::observed::{Observer, Tracked};
 use crate::meta::Object;
-
-/// Objects that are gone and still known, so that older news of them are told from newer ones. The
-/// oldest are forgotten.
-const MAX_GONE: usize = 4096;
 
 /// A policy with its bindings, by name.
 pub struct Hook<E> {
@@ -39,69 +33,6 @@ struct State<E> {
     hooks: HashMap<String, Bucket<E>>,
 }
 
-/// Objects with the revisions that they are known at.
-struct Tracked<T> {
-    known: HashMap<String, (i64, Option<Arc<T>>)>,
-    /// The names of what went, the oldest first.
-    gone: VecDeque<String>,
-}
-
-impl<T> Default for Tracked<T> {
-    fn default() -> Self {
-        Self {
-            known: HashMap::new(),
-            gone: VecDeque::new(),
-        }
-    }
-}
-
-impl<T> Tracked<T> {
-    fn get(&self, name: &str) -> Option<&Arc<T>> {
-        self.known.get(name)?.1.as_ref()
-    }
-
-    /// Reports whether the state of a revision is news.
-    fn is_news(&self, name: &str, revision: i64) -> bool {
-        self.known
-            .get(name)
-            .is_none_or(|(known, _)| *known < revision)
-    }
-
-    fn insert(&mut self, name: &str, revision: i64, value: Arc<T>) {
-        self.known.insert(name.to_owned(), (revision, Some(value)));
-    }
-
-    /// Takes note of an end; returns what there was. The end of something older is no news; where
-    /// the revision is not known (0) it is that of whatever there is.
-    fn remove(&mut self, name: &str, revision: i64) -> Option<Arc<T>> {
-        let known = self.known.get_mut(name)?;
-        if revision != 0 && known.0 > revision {
-            return None;
-        }
-        let before = known.1.take()?;
-        known.0 = known.0.max(revision);
-        self.gone.push_back(name.to_owned());
-        while self.gone.len() > MAX_GONE {
-            let oldest = self.gone.pop_front().unwrap_or_default();
-            if self.known.get(&oldest).is_some_and(|(_, it)| it.is_none()) {
-                self.known.remove(&oldest);
-            }
-        }
-        Some(before)
-    }
-
-    /// The names of what is known since `revision` at the latest, and not among `names`.
-    fn missing(&self, names: &HashSet<&str>, revision: i64) -> Vec<String> {
-        self.known
-            .iter()
-            .filter(|(name, (known, value))| {
-                value.is_some() && *known <= revision && !names.contains(name.as_str())
-            })
-            .map(|(name, _)| name.clone())
-            .collect()
-    }
-}
-
 /// The two kinds of objects that a source is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -109,16 +40,24 @@ pub enum Part {
     Binding,
 }
 
-/// The end of what a source follows; the kinds of policies are behind it.
-pub trait Observer: Send + Sync {
-    /// Takes note of an object as it was written or read.
-    fn observe(&self, part: Part, object: &Object);
+/// One of the two as it is observed.
+pub struct PolicyPart<E> {
+    pub source: Arc<PolicySource<E>>,
+    pub part: Part,
+}
 
-    /// Takes note of the end of an object at a revision.
-    fn forget(&self, part: Part, name: &str, revision: i64);
+impl<E: Evaluator> Observer for PolicyPart<E> {
+    fn observe(&self, object: &Object) {
+        self.source.observe(self.part, object);
+    }
 
-    /// Takes note of all objects that there were at a revision.
-    fn replace(&self, part: Part, objects: &[Object], revision: i64);
+    fn forget(&self, name: &str, revision: i64) {
+        self.source.forget(self.part, name, revision);
+    }
+
+    fn replace(&self, objects: &[Object], revision: i64) {
+        self.source.replace(self.part, objects, revision);
+    }
 }
 
 impl<E> Default for PolicySource<E> {
@@ -161,7 +100,7 @@ impl<E: Evaluator> PolicySource<E> {
     }
 }
 
-impl<E: Evaluator> Observer for PolicySource<E> {
+impl<E: Evaluator> PolicySource<E> {
     fn observe(&self, part: Part, object: &Object) {
         let revision = object.resource_version().parse().unwrap_or(0);
         let mut state = self.state.write();
@@ -296,6 +235,7 @@ fn plurals<E>(policy: &Policy<E>) -> HashSet<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::observed::MAX_GONE;
     use crate::admission::policy::definition::PolicySpec;
     use crate::meta::{Value, json};
 
@@ -403,6 +343,6 @@ mod tests {
             source.observe(Part::Policy, &policy(&name, "pods", number + 1));
             source.forget(Part::Policy, &name, number + 2);
         }
-        assert_eq!(source.state.read().policies.known.len(), MAX_GONE);
+        assert_eq!(source.state.read().policies.known(), MAX_GONE);
     }
 }

@@ -8,14 +8,14 @@ use async_trait::async_trait;
 
 use super::definition::{Action, Binding, Evaluator, PolicySpec};
 use super::dispatch::{ConfigurationError, Dispatch, Parts, Subject, is_exempt};
-use super::expressions::{Pace, compile_conditions, declare_variables, items};
-use super::matching::Matched;
+use super::expressions::{Pace, declare_variables, items};
 use super::observation::{Enforcement, ErrorType, Observation, PolicyKind};
 use super::source::{Hook, PolicySource};
 use crate::admission::cel::{
     self, Compiler, Declarations, Evaluation, Expression, Inputs, Match, MatchCondition, Returns,
     Variables,
 };
+use crate::admission::matching::Matched;
 use crate::admission::{Attributes, Plugin};
 use crate::base::coop::CoopBudget;
 use crate::codec::json::text_of;
@@ -74,7 +74,11 @@ impl Evaluator for ValidatingEvaluator {
             unauthorized,
         );
         Self {
-            conditions: compile_conditions(&compiler, spec, declarations),
+            conditions: cel::compile_conditions(
+                &compiler,
+                items(spec, "matchConditions"),
+                declarations,
+            ),
             validations: all("validations", "/expression", Returns::Bool, declarations),
             has_messages: messages.iter().any(Option::is_some),
             messages,
@@ -264,12 +268,13 @@ impl Round<'_> {
             None => format!("ValidatingAdmissionPolicy '{name}' denied request: {why}"),
         };
         let mut status = self.attributes.forbidden(&message);
-        (status.reason, status.code) = match reason {
+        let (reason, code) = match reason {
             "Forbidden" => ("Forbidden", 403),
             "Unauthorized" => ("Unauthorized", 401),
             "RequestEntityTooLarge" => ("RequestEntityTooLarge", 413),
             _ => (INVALID, 422),
         };
+        (status.reason, status.code) = (reason.into(), code);
         status.details_mut().causes.push(Cause {
             message,
             ..Cause::default()

@@ -24,20 +24,21 @@ pub use decode::resolve_kind;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, Response, header};
 use parking_lot::Mutex;
 
-use crate::admission::policy::{self, references};
-use crate::admission::{Attributes, Notes, Operation, Reinvocation};
+use crate::admission::policy::references;
+use crate::admission::{self, Attributes, Notes, Operation, Reinvocation};
 use crate::auth::authz::{self, escalation};
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::merge::managers;
 use crate::meta::options::{OperationOptions, WriteOptions};
 use crate::meta::status::Result;
-use crate::meta::{ErrorList, Gvk, Object, Status};
+use crate::meta::{ErrorList, Gvk, Object, Status, go};
 use crate::registry::store::{AdmissionValidator, Store, Warnings, WriteContext};
 use crate::registry::strategy::Subresource;
 use crate::registry::table::IncludeObject;
@@ -63,6 +64,21 @@ pub struct RequestContext<'a> {
     /// The kind of the subresource, where it is not that of the resource.
     subresource_kind: Option<Gvk>,
     audit_annotations: Mutex<AuditAnnotations>,
+    /// The time at which the request has failed if it is not done.
+    deadline: Instant,
+}
+
+/// The time that a request may take that does not ask for less (apiserver
+/// `requestTimeoutUpperBound`).
+const MAX_TIME: Duration = Duration::from_secs(34);
+
+/// The time that a request may take.
+fn time_limit(request: &Request) -> Duration {
+    let asked = request.query.get("timeout").unwrap_or_default();
+    match go::parse_duration(asked) {
+        Ok(nanos) if nanos > 0 => MAX_TIME.min(Duration::from_nanos(nanos.unsigned_abs())),
+        _ => MAX_TIME,
+    }
 }
 
 /// The most bytes that admission may add to the audit event of a request.
@@ -197,6 +213,7 @@ impl<'a> RequestContext<'a> {
             output: Output::default(),
             warnings: Warnings::default(),
             audit_annotations: Mutex::default(),
+            deadline: Instant::now() + time_limit(request),
         }
         .negotiated()
     }
@@ -514,6 +531,7 @@ impl<'a> RequestContext<'a> {
             old: None,
             user: &self.request.user,
             dry_run: options.dry_run(),
+            deadline: self.deadline,
             options,
             notes: self,
             reinvocation: Reinvocation::default(),
@@ -632,7 +650,7 @@ impl AdmissionValidator for RequestValidator<'_> {
     async fn reference_errors(&self, new: &Object, old: Option<&Object>) -> ErrorList {
         let ctx = self.ctx;
         let gvr = &ctx.store.resource.gvr;
-        if gvr.group != policy::GROUP {
+        if gvr.group != admission::GROUP {
             return ErrorList::new();
         }
         let write = references::ReferenceWrite {

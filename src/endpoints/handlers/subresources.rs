@@ -58,7 +58,7 @@ pub fn created() -> Status {
     Status {
         code: 201,
         success: true,
-        reason: "",
+        reason: "".into(),
         message: String::new(),
         details: None,
         continue_token: String::new(),

@@ -43,6 +43,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("disable-admission-plugins", WIRE, "new_pods_are_as_the_flags_say"),
     ("disable-http2-serving", WIRE, "tls_is_as_the_flags_say"),
     ("enable-admission-plugins", HONESTY, "a_plugin_that_is_asked_for_runs"),
+    ("enable-aggregator-routing", "tests/attacks/webhooks.rs", "services_lead_to_webhooks"),
     ("enable-bootstrap-token-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("encoded-object-cache-bytes", "tests/attacks/encodings.rs", "the_budget_of_encoded_objects_is_obeyed_and_shown"),
     ("endpoint-reconciler-type", PEERS, "servers_are_endpoints_while_they_live"),

@@ -75,10 +75,15 @@ impl ResourceRule {
     }
 
     fn matches(&self, attributes: &Attributes<'_>, gvr: &Gvr) -> bool {
-        self.in_scope(attributes, gvr)
-            && has(&self.operations, attributes.operation.as_str())
+        self.matches_but_version(attributes, gvr)
             && has(&self.groups, &gvr.group)
             && has(&self.versions, &gvr.version)
+    }
+
+    /// Reports whether the rule is about the request, in whatever group and version.
+    fn matches_but_version(&self, attributes: &Attributes<'_>, gvr: &Gvr) -> bool {
+        self.in_scope(attributes, gvr)
+            && has(&self.operations, attributes.operation.as_str())
             && self.resources.iter().any(|(resource, sub)| {
                 (resource == ANY || *resource == gvr.resource)
                     && (sub == ANY || sub == attributes.subresource)
@@ -136,6 +141,20 @@ impl MatchResources {
             rules: rules("/resourceRules"),
             excluded: rules("/excludeResourceRules"),
             equivalent: str_at(value, "/matchPolicy") == "Equivalent",
+        })
+    }
+
+    /// Reads what selects the requests of a webhook.
+    ///
+    /// # Errors
+    /// A selector is missing.
+    pub fn of_webhook(value: &Value) -> Result<Self, String> {
+        Ok(Self {
+            rules: array_at(value, "/rules")
+                .iter()
+                .map(ResourceRule::read)
+                .collect(),
+            ..Self::read(value)?
         })
     }
 
@@ -231,7 +250,9 @@ impl<'a> RequestMatcher<'a> {
         {
             return Some(own(attributes));
         }
-        if !equivalent || rules.is_empty() {
+        // Equivalent resources have the same name. To look for them takes time.
+        let maybe = |rule: &ResourceRule| rule.matches_but_version(attributes, attributes.gvr);
+        if !equivalent || !rules.iter().any(maybe) {
             return None;
         }
         let others = self.equivalents.get_or_init(|| {

@@ -1,0 +1,256 @@
+//! The steps that both kinds of webhooks have in common: matching, the call, and the consequences
+//! of its answer (apiserver `admission/plugin/webhook/generic`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::configuration::Hook;
+use super::review::{self, Invalid, Response, Shown};
+use crate::admission::cel::{self, Authorizations, Inputs, Match, Request};
+use crate::admission::kinds::Kinds;
+use crate::admission::matching::{Matched, RequestMatcher};
+use crate::admission::{Attributes, Objects, Operation};
+use crate::auth::authz::Authorizer;
+use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
+use crate::base::random;
+use crate::meta::{Gvk, Gvr, Object, Status, Value, go, status};
+use crate::webhook::{Client, Limits, WebhookError};
+
+/// The bytes that the answer of a webhook may have: a patch of the largest object in base64, and
+/// room for the rest.
+const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+
+/// The dependencies of the plugins.
+#[derive(Clone)]
+pub struct Parts {
+    pub objects: Arc<dyn Objects>,
+    pub kinds: Arc<dyn Kinds>,
+    pub authorizer: Arc<dyn Authorizer>,
+    pub client: Client,
+}
+
+/// Reports whether no webhook is asked about a kind: not about those that configure admission, so
+/// that what is wrong can be mended (apiserver `IsExemptAdmissionConfigurationResource`).
+pub fn is_exempt(gvk: &Gvk) -> bool {
+    gvk.group == "admissionregistration.k8s.io"
+        && matches!(
+            gvk.kind.as_str(),
+            "ValidatingWebhookConfiguration"
+                | "MutatingWebhookConfiguration"
+                | "ValidatingAdmissionPolicy"
+                | "ValidatingAdmissionPolicyBinding"
+                | "MutatingAdmissionPolicy"
+                | "MutatingAdmissionPolicyBinding"
+        )
+}
+
+/// The end of a call that does not let the request through.
+pub enum Failure {
+    /// The webhook could not be asked; its failure policy decides.
+    Call(String),
+    /// The request is refused.
+    Refused(Status),
+}
+
+impl Failure {
+    /// The answer to a request that a webhook could not be asked about and that depends on it.
+    pub fn of_call(hook: &Hook, why: &str) -> Status {
+        Status::internal(format!(
+            "failed calling webhook {}: {why}",
+            go::quote(&hook.name)
+        ))
+    }
+}
+
+/// One request on its way through the webhooks.
+pub struct Dispatch<'a> {
+    pub parts: &'a Parts,
+    matcher: RequestMatcher<'a>,
+    authorizations: Authorizations,
+    /// The options of the request.
+    options: Option<Value>,
+}
+
+impl<'a> Dispatch<'a> {
+    pub fn new(parts: &'a Parts, attributes: &Attributes<'_>) -> Self {
+        let write = match attributes.operation {
+            Operation::Create => "CreateOptions",
+            _ => "UpdateOptions",
+        };
+        Self {
+            parts,
+            matcher: RequestMatcher::new(&*parts.objects, &*parts.kinds),
+            authorizations: Authorizations::new(parts.authorizer.clone(), attributes.user.clone()),
+            options: attributes.options.to_value(write),
+        }
+    }
+
+    /// Returns the resource and kind in which a webhook is asked about the request; `None` if its
+    /// rules and selectors leave it out.
+    ///
+    /// # Errors
+    /// Its selectors cannot be compared.
+    pub async fn matches(
+        &self,
+        hook: &Hook,
+        attributes: &Attributes<'_>,
+    ) -> status::Result<Option<Matched<'static>>> {
+        let resources = hook.resources.as_ref().map_err(Status::internal)?;
+        if resources.rules.is_empty() {
+            return Ok(None);
+        }
+        let matched = self.matcher.matches(resources, attributes).await?;
+        Ok(matched.map(Matched::into_owned))
+    }
+
+    /// Reports whether the conditions of a webhook hold. They see the resource that the request is
+    /// about.
+    ///
+    /// # Errors
+    /// 403 where they cannot be evaluated and the webhook must be asked.
+    pub async fn meets_conditions(
+        &self,
+        hook: &Hook,
+        attributes: &Attributes<'_>,
+        shown: &Shown<'_>,
+    ) -> status::Result<bool> {
+        let Some((conditions, variables)) = hook.conditions() else {
+            return Ok(true);
+        };
+        let request = Request {
+            kind: &shown.matched.gvk,
+            options: self.options.as_ref(),
+            ..Request::of(attributes)
+        };
+        let inputs = Inputs {
+            object: shown.object,
+            old_object: shown.old,
+            request: &request,
+            params: None,
+            namespace: None,
+            authorizer: Some(&self.authorizations),
+        };
+        match cel::matches(conditions, variables, inputs, hook.fails).await {
+            Match::Matches => Ok(true),
+            Match::DoesNotMatch(_) => Ok(false),
+            Match::Error(why) => {
+                tracing::warn!(
+                    "the conditions of webhook {} cannot be evaluated: {why}",
+                    hook.name
+                );
+                Err(Status::forbidden(attributes.gvr, attributes.name, &why))
+            }
+        }
+    }
+
+    /// The objects of a request as a webhook sees them.
+    pub fn shown<'s>(
+        &'s self,
+        matched: &'s Matched<'_>,
+        object: Option<&'s Object>,
+        old: Option<&'s Object>,
+    ) -> Shown<'s> {
+        Shown {
+            matched,
+            object,
+            old,
+            options: self.options.as_ref(),
+        }
+    }
+
+    /// Asks a webhook; returns its answer if it lets the request through.
+    ///
+    /// # Errors
+    /// It does not, or cannot be asked.
+    pub async fn call(
+        &self,
+        hook: &Hook,
+        attributes: &Attributes<'_>,
+        shown: &Shown<'_>,
+        mutating: bool,
+    ) -> Result<Response, Failure> {
+        if attributes.dry_run {
+            let Some(takes_dry_runs) = hook.takes_dry_runs else {
+                return Err(Failure::Call("Webhook SideEffects is nil".to_owned()));
+            };
+            if !takes_dry_runs {
+                let name = go::quote(&hook.name);
+                return Err(Failure::Refused(Status::bad_request(format!(
+                    "admission webhook {name} does not support dry run"
+                ))));
+            }
+        }
+        let Some(version) = hook.review else {
+            let why = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+            return Err(Failure::Call(why.to_owned()));
+        };
+        let uid = random::uuid();
+        let large = |object: &Object| object.is_larger_than(LARGE_BYTES);
+        let is_large = shown.object.is_some_and(large) || shown.old.is_some_and(large);
+        let body = run_blocking_if(is_large, || {
+            review::request(version, &uid, attributes, shown)
+        });
+        let left = attributes
+            .deadline
+            .saturating_duration_since(Instant::now());
+        let limits = Limits {
+            timeout: hook.timeout.min(left),
+            answer_bytes: MAX_ANSWER_BYTES,
+        };
+        let answer = self.parts.client.post(&hook.client, body.into(), limits);
+        let answer = answer.await.map_err(|why| {
+            Failure::Call(match why {
+                WebhookError::Configuration(why) => format!("could not get REST client: {why}"),
+                WebhookError::Call(why) => format!("failed to call webhook: {why}"),
+            })
+        })?;
+        let response = Response::read(&answer, version, &uid, mutating).map_err(|why| {
+            Failure::Call(match why {
+                Invalid::Undecodable(why) => format!("failed to call webhook: {why}"),
+                Invalid::Response(why) => format!("received invalid webhook response: {why}"),
+            })
+        })?;
+        for (key, value) in &response.annotations {
+            let key = format!("{}/{key}", hook.name);
+            attributes.notes.annotate(key, value.clone());
+        }
+        for warning in &response.warnings {
+            attributes.notes.warn(warning.clone());
+        }
+        match response.allowed {
+            true => Ok(response),
+            false => Err(Failure::Refused(response.refusal(&hook.name))),
+        }
+    }
+}
+
+/// Returns the error of a request whose time is over; none while it is not.
+///
+/// # Errors
+/// 504.
+pub fn check_time(attributes: &Attributes<'_>) -> status::Result<()> {
+    if Instant::now() < attributes.deadline {
+        return Ok(());
+    }
+    let why = "request did not complete within requested timeout";
+    Err(Status::timeout(why, 0))
+}
+
+/// Returns an object of a request in the kind that a webhook matched, which the request itself may
+/// have.
+///
+/// # Errors
+/// It cannot be converted.
+pub async fn versioned<'o>(
+    kinds: &dyn Kinds,
+    object: Option<&'o Object>,
+    (gvr, gvk): (&Gvr, &Gvk),
+) -> status::Result<Option<std::borrow::Cow<'o, Object>>> {
+    match object {
+        None => Ok(None),
+        Some(object) => match kinds.versioned(object, gvr, gvk).await {
+            Ok(shown) => Ok(Some(shown)),
+            Err(why) => Err(Status::internal(why.message)),
+        },
+    }
+}
