@@ -2,8 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"sync"
@@ -48,6 +52,7 @@ func rows(o *options) []row {
 		{"5000 idle watchers, each", "", 10, kilobytes, once(idleWatchers)},
 		{"create ConfigMap", "0.65 ms", 0.10, milliseconds, inTurns(createConfigMap)},
 		{"create pod", "2.1 ms", 0.25, milliseconds, inTurns(createPod)},
+		{"create pod, with a webhook", "", 0, milliseconds, inTurns(createPodWithWebhook)},
 		{fmt.Sprintf("RSS after creating %d pods", pods), "970 MB", 120, megabytes, once(afterPods)},
 		{"get pod, consistent", "0.48 ms", 0.08, milliseconds, inTurns(getPod(""))},
 		{"get pod, rv=0", "0.39 ms", 0.05, milliseconds, inTurns(getPod("?resourceVersion=0"))},
@@ -102,6 +107,52 @@ func createConfigMap(b *bench) (*work, error) {
 func createPod(b *bench) (*work, error) {
 	turn := func() (sample, error) { return b.createPods(b.options.pods / rounds) }
 	return &work{rounds: rounds, turn: turn, unit: milliseconds, figure: perOp}, nil
+}
+
+// createPodWithWebhook creates pods in a namespace where a webhook on this machine is asked about each; it allows all.
+func createPodWithWebhook(b *bench) (*work, error) {
+	const namespace = "webhooked"
+	if err := b.namespace(namespace); err != nil {
+		return nil, err
+	}
+	server := httptest.NewTLSServer(http.HandlerFunc(allow))
+	context.AfterFunc(b.ctx, server.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	c := b.post("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", encode(object{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": namespace},
+		"webhooks": []object{{
+			"name": "allow.bench.example.com", "clientConfig": object{"url": server.URL + "/", "caBundle": authority},
+			"sideEffects": "None", "admissionReviewVersions": []string{"v1"},
+			"namespaceSelector": object{"matchLabels": object{"kubernetes.io/metadata.name": namespace}},
+			"rules": []object{{
+				"apiGroups": []string{""}, "apiVersions": []string{"v1"}, "operations": []string{"CREATE"}, "resources": []string{"pods"},
+			}},
+		}},
+	}))
+	c.client = b.clients[0]
+	if _, err := c.send(b.ctx); err != nil {
+		return nil, err
+	}
+	return b.writing(podWrites, func(i int) call {
+		return b.post("/api/v1/namespaces/"+namespace+"/pods", pod(i))
+	}), nil
+}
+
+// allow answers an admission review.
+func allow(w http.ResponseWriter, r *http.Request) {
+	var review struct {
+		Request struct {
+			UID string `json:"uid"`
+		} `json:"request"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", jsonType)
+	_, _ = w.Write(encode(object{
+		"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": object{"uid": review.Request.UID, "allowed": true},
+	}))
 }
 
 func afterPods(b *bench) (result, error) {

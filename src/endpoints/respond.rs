@@ -10,9 +10,10 @@ use super::body::{self, Body};
 use super::encode::fixed_body;
 use super::negotiate::{Form, Output};
 
-/// The longest a Warning header may get in all, in bytes (apiserver
-/// `endpoints/filters/warning.go`).
-const WARNINGS_MAX_BYTES: usize = 4 * 1024;
+/// The characters that all warnings of a response may have before they are cut.
+const WARNINGS_MAX_CHARS: usize = 4 * 1024;
+/// The characters of a warning that is cut.
+const WARNING_MAX_CHARS: usize = 256;
 
 /// An answer with a body that is all there.
 pub fn bytes(code: u16, output: Output, bytes: impl Into<Bytes>) -> Response<Body> {
@@ -55,22 +56,45 @@ pub fn status(status: &Status, output: Output) -> Response<Body> {
     response
 }
 
-/// Adds Warning headers, as many as fit.
+/// Adds Warning headers. Where they are too long together, each is cut, and the last ones are left
+/// out (apiserver `endpoints/filters/warning.go`). Texts with control characters cannot be sent.
 pub fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
-    let mut total = 0;
-    for warning in warnings {
-        let quoted = warning
-            .replace('\\', "\\\\")
-            .replace('"', "\\\"")
-            .replace(['\n', '\r'], " ");
-        total += quoted.len();
-        if total > WARNINGS_MAX_BYTES {
-            return;
-        }
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+    let texts: Vec<&str> = warnings
+        .iter()
+        .map(String::as_str)
+        .filter(|text| !text.is_empty() && !text.contains(char::is_control))
+        .collect();
+    for text in shortened(&texts) {
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
             response.headers_mut().append(WARNING, value);
         }
     }
+}
+
+/// Returns the texts that are sent. From the first that is too much, all are cut, those before it
+/// too.
+fn shortened<'a>(texts: &[&'a str]) -> Vec<&'a str> {
+    let mut total = 0;
+    let too_much = texts.iter().position(|text| {
+        total += text.chars().count();
+        total > WARNINGS_MAX_CHARS
+    });
+    let Some(too_much) = too_much else {
+        return texts.to_vec();
+    };
+    let mut total = 0;
+    let mut sent = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        if index > too_much && total >= WARNINGS_MAX_CHARS {
+            break;
+        }
+        let end = text.char_indices().nth(WARNING_MAX_CHARS);
+        let cut = end.map_or(*text, |(end, _)| &text[..end]);
+        total += cut.chars().count();
+        sent.push(cut);
+    }
+    sent
 }
 
 /// A plain text.
@@ -91,4 +115,22 @@ pub fn text(code: u16, message: impl Into<Bytes>) -> Response<Body> {
 /// The answer for a path without a route.
 pub fn page_not_found() -> Response<Body> {
     text(404, "404 page not found\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_cut_when_they_are_too_long_together() {
+        let (long, short) = ("ä".repeat(1500), "a".to_owned());
+        let lengths = |texts: &[&str]| -> Vec<usize> {
+            let sent = shortened(texts);
+            sent.iter().map(|text| text.chars().count()).collect()
+        };
+        assert_eq!(lengths(&[&long, &long, &short]), [1500, 1500, 1]);
+        assert_eq!(lengths(&[&long, &long, &short, &long]), [256, 256, 1, 256]);
+        let many = vec![long.as_str(); 20];
+        assert_eq!(lengths(&many), [256; 16]);
+    }
 }

@@ -580,3 +580,45 @@ async fn a_quota_holds_with_a_webhook_in_between() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_come_from_the_configuration_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, kubeconfig) = (
+        folder.path().join("admission.yaml"),
+        folder.path().join("config"),
+    );
+    let users = json!([
+        {"name": "localhost:*", "user": {"token": "no pattern"}},
+        {"name": "*", "user": {"username": "u", "password": "p"}},
+    ]);
+    let config = json!({"apiVersion": "v1", "kind": "Config", "users": users});
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let plugin = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
+        "kubeConfigFile": kubeconfig,
+    });
+    let configuration = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+        "plugins": [{"name": "ValidatingAdmissionWebhook", "configuration": plugin}],
+    });
+    std::fs::write(&file, configuration.to_string()).unwrap();
+    let flag = format!("--admission-control-config-file={}", file.display());
+    both(&[&flag], async |server| {
+        let webhook = Webhook::start(allow).await;
+        for kind in [MUTATING, VALIDATING] {
+            let hooks = [hook(
+                "a",
+                webhook.client_config("/"),
+                "configmaps",
+                json!({}),
+            )];
+            register(server, kind, "c", &hooks).await;
+        }
+        assert_eq!(create(server, "a").await.0, 201);
+        let seen = webhook.take();
+        assert!(!seen[0].headers.contains_key("authorization"));
+        assert_eq!(seen[1].headers["authorization"], "Basic dTpw");
+    })
+    .await;
+}
