@@ -515,6 +515,38 @@ async fn subresources_and_streams_are_asked_about() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn reviews_are_asked_about() {
+    both(&[], async |server| {
+        let webhook = Webhook::start(|seen| {
+            answer(
+                seen,
+                json!({"allowed": seen.body["request"]["object"]["spec"]["user"] != "bad"}),
+            )
+        })
+        .await;
+        let rule = json!({"rules": [{
+            "apiGroups": ["authorization.k8s.io"], "apiVersions": ["v1"], "operations": ["CREATE"],
+            "resources": ["subjectaccessreviews"],
+        }]});
+        let hooks = [hook("a", webhook.client_config("/"), "x", rule)];
+        register(server, VALIDATING, "c", &hooks).await;
+        for (user, expected) in [("good", 201), ("bad", 400)] {
+            let review = json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                "spec": {"user": user, "nonResourceAttributes": {"path": "/", "verb": "get"}},
+            });
+            let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+            assert_eq!(
+                ask("POST", path).json(&review).status(server).await,
+                expected
+            );
+        }
+        assert_eq!(webhook.seen().len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn services_lead_to_webhooks() {
     for (flag, to_endpoints) in [
         ("--enable-aggregator-routing=false", false),

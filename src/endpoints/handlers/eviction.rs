@@ -36,14 +36,13 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     let mut eviction = decode(ctx, &body, &options)?;
     let name = ctx.request.info.url_name();
     let gvk = Gvk::new("policy", "v1", "Eviction");
-    ctx.admit_subresource(&gvk, &mut eviction, &options).await?;
+    ctx.admit_unstored(&gvk, &mut eviction, &options).await?;
     if eviction.name() != name {
         return Err(Status::bad_request(
             "name in URL does not match name in Eviction object",
         ));
     }
-    ctx.validate_subresource(&gvk, &mut eviction, &options)
-        .await?;
+    ctx.validate_unstored(&gvk, &mut eviction, &options).await?;
     let mut deletion = deletion(&eviction, &gvk)?;
     deletion.dry_run |= options.dry_run;
     let evicting = Evicting {

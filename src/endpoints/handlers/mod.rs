@@ -448,13 +448,13 @@ impl<'a> RequestContext<'a> {
         Ok(())
     }
 
-    /// Runs the mutating half of admission on the body of a subresource that is created but not
-    /// stored: a Binding, an Eviction, a TokenRequest. Before its name is compared to the URL's, as
-    /// upstream does.
+    /// Runs the mutating half of admission on an object that is created but not stored: a Binding,
+    /// an Eviction, a TokenRequest, a review. Before its name is compared to the URL's, as upstream
+    /// does.
     ///
     /// # Errors
     /// The first refusal of a plugin.
-    pub async fn admit_subresource(
+    pub async fn admit_unstored(
         &self,
         gvk: &Gvk,
         object: &mut Object,
@@ -468,11 +468,11 @@ impl<'a> RequestContext<'a> {
         self.api.admission.admit(&mut attributes).await
     }
 
-    /// Runs the validating half of admission, like [`RequestContext::admit_subresource`].
+    /// Runs the validating half of admission, like [`RequestContext::admit_unstored`].
     ///
     /// # Errors
     /// The first refusal of a plugin.
-    pub async fn validate_subresource(
+    pub async fn validate_unstored(
         &self,
         gvk: &Gvk,
         object: &mut Object,

@@ -17,7 +17,7 @@ use crate::endpoints::respond;
 /// Answers a request to a resource without storage.
 ///
 /// # Errors
-/// 400 for the body, 422 for an invalid review.
+/// 400 for the body, 422 for an invalid review, a refusal of admission.
 pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>> {
     let info = &ctx.request.info;
     match (info.resource.as_str(), info.verb.as_str()) {
@@ -55,6 +55,9 @@ async fn review(ctx: &RequestContext<'_>, body: &Bytes) -> Result<Response<Body>
         .decode_as(body, &resource.gvk, resource.ty(), options.field_validation)?
         .object;
     ctx.check_namespace(&mut object)?;
+    let gvk = &resource.gvk;
+    ctx.admit_unstored(gvk, &mut object, &options).await?;
+    ctx.validate_unstored(gvk, &mut object, &options).await?;
     let (user, authorizer) = (&ctx.request.user, ctx.api.authorizer.as_ref());
     let answer = match resource.gvr.resource.as_str() {
         "subjectaccessreviews" => authorization::subject_access_review(object, authorizer).await?,

@@ -143,15 +143,14 @@ async fn assign(
         let writer = ctx.writer_of_fixed("v1", ty, &manager);
         merge::update(None, &mut binding, &writer);
     }
-    ctx.admit_subresource(&gvk, &mut binding, options).await?;
+    ctx.admit_unstored(&gvk, &mut binding, options).await?;
     let (name, named) = (binding.name().to_owned(), ctx.request.info.url_name());
     if !named.is_empty() && named != name {
         return Err(Status::bad_request(
             "name in URL does not match name in Binding object",
         ));
     }
-    ctx.validate_subresource(&gvk, &mut binding, options)
-        .await?;
+    ctx.validate_unstored(&gvk, &mut binding, options).await?;
     let updater = Bind {
         ctx,
         binding,

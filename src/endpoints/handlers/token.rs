@@ -55,7 +55,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     let issuer = ctx.api.tokens.as_ref().ok_or_else(Status::no_such_path)?;
     let name = ctx.request.info.url_name();
     // Admission first: a refusal must not reveal whether the account exists.
-    ctx.admit_subresource(&gvk, &mut request, &options).await?;
+    ctx.admit_unstored(&gvk, &mut request, &options).await?;
     let account = ctx
         .store
         .cached_get(ctx.namespace(), name)
@@ -66,7 +66,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     shown.set_meta_str("uid", &random::uuid());
     let now = time::format(ctx.api.clock.now().as_second());
     shown.set_meta_str("creationTimestamp", &now);
-    ctx.validate_subresource(&gvk, &mut shown, &options).await?;
+    ctx.validate_unstored(&gvk, &mut shown, &options).await?;
     let answer = issuer.issue(&account, request).await?;
     ctx.answer(201, Source::Fixed(answer))
 }
