@@ -1,12 +1,20 @@
-//! The cost of expressions: to compile and check a typical rule, to evaluate it, and to validate a
-//! custom object by many of them.
+//! The cost of expressions: to compile and check a typical rule, to evaluate it, to validate a
+//! custom object by many of them, and to end those that run away.
+
+use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use futures::executor::block_on;
+use keelson::internals::admission::Operation;
+use keelson::internals::admission::cel::{
+    Compiler, Declarations, Evaluation, Inputs, RUNTIME_COST_BUDGET, Request, Returns, evaluate,
+};
+use keelson::internals::auth::User;
 use keelson::internals::cel::{
     Environment, PER_CALL_LIMIT, Type, Value as CelValue, compile, estimate, plan,
 };
 use keelson::internals::extensions::{JsonSchemaProps, RuleValidator, cel_schema};
-use keelson::internals::meta::{Value, json};
+use keelson::internals::meta::{Gvk, Gvr, Object, Value, json};
 
 /// A rule as most are: two fields of an object.
 const RULE: &str = "self.replicas <= self.maxReplicas";
@@ -85,6 +93,43 @@ fn expressions(c: &mut Criterion) {
     group.finish();
 }
 
+/// Expressions that end at a limit: of the cost, of the work of looking at values, of the work of
+/// searching texts.
+fn limits(c: &mut Criterion) {
+    let long = "lists.range(20000).map(i, 'a').join()";
+    let environment = Environment::new();
+    let mut group = c.benchmark_group("cel/up to the limit");
+    group.sample_size(10);
+    for (name, text) in [
+        (
+            "of cost",
+            "lists.range(90000).all(a, lists.range(90000).all(b, a + b >= 0))".to_owned(),
+        ),
+        (
+            "of values",
+            "[lists.range(50000)].all(b, lists.range(90000).all(i, b == b))".to_owned(),
+        ),
+        ("of texts", format!("{long}.findAll('a*b|a').size() > 0")),
+        (
+            "of patterns",
+            "lists.range(60000).all(i, ''.matches('(\\\\pL{900}|' + string(i) + ')') || true)"
+                .to_owned(),
+        ),
+    ] {
+        let checked = compile(&text, &environment).expect("an expression");
+        let program = plan(&checked, &environment).expect("a program");
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                program
+                    .evaluate(&[], PER_CALL_LIMIT)
+                    .value
+                    .expect_err("it is ended")
+            });
+        });
+    }
+    group.finish();
+}
+
 fn validation(c: &mut Criterion) {
     let props = schema(RULES);
     let validator = RuleValidator::new(&props).expect("rules");
@@ -94,5 +139,75 @@ fn validation(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, expressions, validation);
+/// The policies that are about pods.
+const POLICIES: usize = 20;
+
+/// The policies of a pod, with one validation each, but for the choice of those that are about it.
+fn policies(c: &mut Criterion) {
+    let declarations = Declarations {
+        params: false,
+        authorizer: true,
+        patch_types: false,
+    };
+    let texts = [
+        "object.spec.containers.all(c, c.image.startsWith('registry.example.com/') || has(c.image))",
+        "!has(object.spec.hostNetwork) || !object.spec.hostNetwork",
+        "has(object.metadata.labels) && 'app' in object.metadata.labels || object.kind == 'Pod'",
+        "object.spec.containers.all(c, !has(c.securityContext) || !has(c.securityContext.privileged))",
+        "request.userInfo.username != 'nobody' && variables.count < 100",
+    ];
+    let policies: Vec<_> = texts
+        .iter()
+        .cycle()
+        .take(POLICIES)
+        .map(|text| {
+            let mut compiler = Compiler::new();
+            let count = compiler.variable("count", "size(object.spec.containers)", declarations);
+            count.expect("a variable");
+            let expression = compiler.compile(text, Returns::Bool, declarations);
+            assert_eq!(expression.error(), None);
+            ([Some(expression)], compiler.finish())
+        })
+        .collect();
+    let pod: serde_json::Value = serde_json::from_str(include_str!("pod.json")).expect("JSON");
+    let pod = Object::from_value(pod.into()).expect("an object");
+    let (kind, resource) = (Gvk::new("", "v1", "Pod"), Gvr::new("", "v1", "pods"));
+    let user = Arc::new(User::default());
+    let evaluate_all = || {
+        let request = Request {
+            kind: &kind,
+            resource: &resource,
+            sub_resource: "",
+            request_kind: &kind,
+            request_resource: &resource,
+            request_sub_resource: "",
+            name: "pod",
+            namespace: "default",
+            operation: Operation::Create,
+            user: &user,
+            dry_run: false,
+            options: None,
+        };
+        let inputs = Inputs {
+            object: Some(&pod),
+            old_object: None,
+            request: &request,
+            params: None,
+            namespace: None,
+            authorizer: None,
+        };
+        let mut holding = 0;
+        for (expressions, variables) in &policies {
+            let mut budget = RUNTIME_COST_BUDGET;
+            let done = evaluate(expressions, variables, inputs, &mut budget);
+            let done = block_on(done).expect("a budget that suffices");
+            holding += usize::from(done == [Evaluation::Bool(true)]);
+        }
+        holding
+    };
+    assert_eq!(evaluate_all(), POLICIES);
+    c.bench_function("cel/20 policies on a pod", |b| b.iter(evaluate_all));
+}
+
+criterion_group!(benches, expressions, limits, validation, policies);
 criterion_main!(benches);

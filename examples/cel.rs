@@ -71,12 +71,14 @@ fn tagged(value: &Value<'_>) -> Json {
             json!(["list", list.iter().map(item).collect::<Vec<_>>()])
         }
         Value::Map(map) => {
-            let entry = |key: &Value<'_>| match map.get(key) {
-                Some(Ok(value)) => json!([tagged(key), tagged(&value)]),
-                Some(Err(error)) => json!([tagged(key), ["error", error.to_string()]]),
-                None => json!([tagged(key), null]),
+            let entry = |(key, value): (Value<'_>, Result<Value<'_>, _>)| match value {
+                Ok(value) => json!([tagged(&key), tagged(&value)]),
+                Err(error) => json!([tagged(&key), ["error", format!("{error}")]]),
             };
-            json!(["map", map.keys().iter().map(entry).collect::<Vec<_>>()])
+            json!([
+                "map",
+                map.entries().into_iter().map(entry).collect::<Vec<_>>()
+            ])
         }
         other => json!(["extension", other.type_name()]),
     }

@@ -32,8 +32,8 @@ pub use server::main;
 #[doc(hidden)]
 pub mod internals {
     pub mod admission {
-        pub use crate::admission::cel;
         pub use crate::admission::runtime_class::{MAX_COMPARED, merge_tolerations};
+        pub use crate::admission::{Operation, cel};
     }
     pub mod auth {
         pub use crate::auth::User;

@@ -36,6 +36,13 @@ var templates = map[string][]string{
 		"«ip» == «ip»", "«cidr».containsIP(«ip»)", "«cidr».containsIP(«string»)", "«cidr».containsCIDR(«cidr»)", "«cidr».containsCIDR(«string»)",
 		"ip.isCanonical(«string»)", "«cidr» == «cidr»", "«semver».isLessThan(«semver»)", "«semver» == «semver»", "«url» == «url»",
 		"«format».validate(«string»).hasValue()", "type(«dyn») == «type»", "self.io == «int»", "self.io == «string»",
+		"«semver».isGreaterThan(«semver»)", "«ip».isLinkLocalMulticast()", "«ip».isLinkLocalUnicast()", "«bytes» == «bytes»", "«double» == «int»",
+		"«uint» in [«uint», 1u]", "«dyn» in «dyn»", "[«double», «double»].isSorted()", "[«timestamp», «timestamp»].isSorted()", "sets.contains([«dyn»], [«dyn»])",
+		"sets.equivalent([«bytes»], [«bytes», «bytes»])", "[«quantity»] == [«quantity»]", "[«double»] == [«double»]", "x.l.exists(@1, «bool|@1:dyn»)",
+		"x.l.all(@1, @2, «bool|@1:dyn,@2:dyn»)", "«duration» == «duration»", "«dyn».contains(«string»)", "«dyn».matches(«string»)", "«optional(string)» != «optional(string)»",
+		"{«int»: «string»}[«int»] == «string»", "{true: 1}[!«bool»] == 1", "{«uint»: 1}[«dyn»] == 1", "{1: 2, «int»: «int»} == {2: 1, «int»: «int»}", "has({'a': «int»}.a)",
+		"{'a': «int»}.a == {'b': «int»}.b", "«int» in {«int»: «bool»}", "«map(string, int)».exists(@1, @2, «bool|@1:string,@2:int»)", "has(self.?o.a) != true", "has(x.a.b.c)",
+		"«bool» && (x.a || «bool»)", "x.t || «dyn»", "!«dyn»", "«dyn» ? «bool» : «bool»", "«list(string)» == «dyn»", "«map(string, int)» == «dyn»", "«optional(int)» == «dyn»",
 	},
 	"int": {
 		"0", "1", "-1", "3", "9223372036854775807", "-9223372036854775808", "self.i", "self.i", "self.o.a", "n", "x.n", "x.a.b", "self.none",
@@ -50,6 +57,10 @@ var templates = map[string][]string{
 		"«duration».getSeconds()", "«duration».getMilliseconds()", "«optional(int)».orValue(«int»)", "«optional(int)».value()",
 		"«quantity».asInteger()", "«quantity».sign()", "«quantity».compareTo(«quantity»)", "«ip».family()", "«cidr».prefixLength()",
 		"«semver».major()", "«semver».minor()", "«semver».compareTo(«semver»)", "self.io", "self.by.size()", "«string».find('a+').size()",
+		"«semver».patch()", "«timestamp».getDayOfMonth()", "«timestamp».getSeconds('Europe/Berlin')", "«timestamp».getMinutes(«string»)", "self.ls.indexOf(«string»)",
+		"«dyn».size()", "size(«dyn»)", "[[«list(int)»], [[«int»]]].flatten(«small»).size()", "int(«dyn»)", "[«int», «int»].sort()[0]", "[«duration», «duration»].max().getSeconds()",
+		"[«bytes», «bytes»].min().size()", "[«bool», «bool»].sort().size()", "[[«int»], «list(int)»].distinct().size()", "[«dyn»].distinct().size()", "[«double», 1.5].indexOf(1.5)",
+		"«dyn» + «int»", "«dyn» * «dyn»", "«dyn».n", "«dyn»[«dyn»]", "[«dyn», «dyn»][«int»]", "{«string»: «dyn», 'z': «dyn»}[«string»]", "[«uint», 3u].sum() > 3u ? 1 : 0",
 	},
 	"uint":   {"0u", "7u", "18446744073709551615u", "«uint» + «uint»", "«uint» - «uint»", "«uint» * «uint»", "«uint» / «uint»", "«uint» % «uint»", "uint(«int»)", "uint(«double»)", "uint(«string»)"},
 	"double": {"0.0", "1.5", "-2.25", "1e300", "1e-7", "self.d", "x.f", "«double» + «double»", "«double» - «double»", "«double» * «double»", "«double» / «double»", "-(«double»)", "double(«int»)", "double(«uint»)", "double(«string»)", "[«double», «double»].sum()", "«quantity».asApproximateFloat()", "double('NaN')", "double('-Infinity')"},
@@ -63,7 +74,9 @@ var templates = map[string][]string{
 		"'%.2f %b %x %X %o'.format([«double», «int», «string», «bytes», «uint»])", "'%s'.format([«list(int)»])", "'%s %s'.format([«timestamp», «dyn»])",
 		"'%s'.format([«map(string, int)»])", "'%d%%'.format([«dyn»])", "«string».format([«dyn»])", "«string».find(«string»)", "«string».find('[0-9]+')",
 		"«optional(string)».orValue(«string»)", "«list(string)».max()", "«list(string)».min()", "«url».getHost()", "«url».getScheme()", "«url».getPort()",
-		"«url».getEscapedPath()", "string(«ip»)", "string(«cidr»)", "self.lo.map(@1, «string|@1:object»).join(',')", "«url».getHostname()",
+		"«url».getEscapedPath()", "'%s %s %s'.format([«dyn», null, «type»])", "'%.0f %.3e %d'.format([«double», «double», «uint»])", "'%x %X'.format([«dyn», «int»])",
+		"'%s'.format([{«int»: [«double», «duration»], «int»: [b'a', «bool»]}])", "'%o %b'.format([«int», «dyn»])", "string(«dyn»)", "«dyn» + «string»", "[«list(string)», [«string»]].flatten().join('/')",
+		"«url».getQuery().map(@1, @1).join('&')", "«format».validate(«string»).orValue(['fine']).join(';')", "«dyn».join('-')", "«dyn».lowerAscii()", "string(«ip»)", "string(«cidr»)", "self.lo.map(@1, «string|@1:object»).join(',')", "«url».getHostname()",
 	},
 	"bytes": {"b''", "b'abc'", `b'\xff\x00'`, "self.by", "bytes(«string»)", "«bytes» + «bytes»"},
 	"list(int)": {
@@ -73,6 +86,7 @@ var templates = map[string][]string{
 		"«list(int)».slice(«int», «int»)", "«list(int)».slice(0, 1)", "lists.range(«small»)", "[«list(int)», «list(int)»].flatten()", "«list(int)».sortBy(@1, «int|@1:int»)",
 		"«list(int)».transformList(@1, @2, «int|@1:int,@2:int»)", "«list(int)».transformList(@1, @2, «bool|@1:int,@2:int», «int|@1:int,@2:int»)",
 		"optional.unwrap([«optional(int)», «optional(int)»])", "[«optional(int)»].unwrapOpt()", "self.mi.map(@1, self.mi[@1])", "self.mi.transformList(@1, @2, «int|@1:string,@2:int»)",
+		"«list(int)».sortBy(@1, «double|@1:int»)", "dyn(«list(int)»).map(@1, «int|@1:dyn»)", "dyn(«map(string, int)»).map(@1, «int|@1:dyn»)", "«dyn».sort()", "«dyn».reverse()", "dyn(«list(string)»).filter(@1, «bool|@1:dyn»)", "[«uint», «uint»].map(@1, int(@1))", "[«dyn», «dyn»].flatten()",
 	},
 	"list(string)": {
 		"['a', 'b']", "self.ls", "self.ls", "[«string»]", "[«string», «string», «string»]", "«list(string)» + «list(string)»", "«string».split(«string»)", "«string».split('', «int»)",
@@ -87,18 +101,18 @@ var templates = map[string][]string{
 	},
 	"timestamp":        {"self.ts", "self.date", "timestamp('2020-02-29T23:59:59.5Z')", "timestamp('9999-12-31T23:59:59Z')", "timestamp(«string»)", "timestamp(«int»)", "«timestamp» + «duration»", "«timestamp» - «duration»", "«duration» + «timestamp»"},
 	"duration":         {"self.du", "duration('1h30m')", "duration('-1.5s')", "duration('2562047h')", "duration(«string»)", "«duration» + «duration»", "«duration» - «duration»", "«timestamp» - «timestamp»", "[«duration», «duration»].sum()"},
-	"optional(int)":    {"optional.of(«int»)", "optional.none()", "optional.ofNonZeroValue(«int»)", "self.?i", "self.o.?a", "self.?o.a", "self.li[?«int»]", "x.?n", "x.?none.n", "self.mi[?«string»]", "«optional(int)».or(«optional(int)»)", "«optional(int)».optMap(@1, «int|@1:int»)", "«optional(int)».optFlatMap(@1, «optional(int)|@1:int»)", "«list(int)».first()", "«list(int)».last()"},
-	"optional(string)": {"optional.of(«string»)", "self.?s", "self.?n", "self.lo[?«int»].name", "self.m[?«string»]", "self.ls[?0]", "«list(string)».first()", "«optional(int)».optMap(@1, «string|@1:int»)", "optional.ofNonZeroValue(«string»)"},
-	"dyn":              {"x", "x.a", "x.l", "x.z", "x.t", "x.none", "x.l[0]", "x.l[«int»]", "x['s']", "x[«string»]", "dyn(«int»)", "dyn(«string»)", "dyn(«double»)", "dyn(«list(int)»)", "dyn(«bool»)", "dyn(null)", "self.io", "null", "dyn(«uint»)", "self.lo", "self.o", "self.x", "[«dyn»]", "x.a.b", "x.l.map(@1, «dyn|@1:dyn»)", "dyn(«timestamp»)"},
+	"optional(int)":    {"optional.of(«int»)", "optional.none()", "optional.ofNonZeroValue(«int»)", "self.?i", "self.o.?a", "self.?o.a", "self.li[?«int»]", "x.?n", "x.?none.n", "self.mi[?«string»]", "«optional(int)».or(«optional(int)»)", "«optional(int)».optMap(@1, «int|@1:int»)", "«optional(int)».optFlatMap(@1, «optional(int)|@1:int»)", "«list(int)».first()", "«list(int)».last()", "self.?lo.optMap(@1, @1.size())", "self.lo[?0].?n", "{'a': «int»}[?«string»]", "«dyn».?n", "x.?a.?b", "[«int»][?«int»]", "{«int»: «int»}[?«int»]"},
+	"optional(string)": {"optional.of(«string»)", "self.?s", "self.?n", "self.lo[?«int»].name", "self.m[?«string»]", "self.ls[?0]", "«list(string)».first()", "«optional(int)».optMap(@1, «string|@1:int»)", "optional.ofNonZeroValue(«string»)", "x.?s", "self.?lo[?0].?name", "{'a': «string»}[?«string»]", "optional.of(«optional(string)»).value()", "self.m.?k.or(self.?o.?s)"},
+	"dyn":              {"x", "x.a", "x.l", "x.z", "x.t", "x.none", "x.l[0]", "x.l[«int»]", "x['s']", "x[«string»]", "dyn(«int»)", "dyn(«string»)", "dyn(«double»)", "dyn(«list(int)»)", "dyn(«bool»)", "dyn(null)", "self.io", "null", "dyn(«uint»)", "self.lo", "self.o", "self.x", "[«dyn»]", "x.a.b", "x.l.map(@1, «dyn|@1:dyn»)", "dyn(«timestamp»)", "dyn(«bytes»)", "dyn(«duration»)", "dyn(«optional(int)»)", "dyn(«map(string, int)»)", "dyn(«quantity»)", "dyn(«type»)", "«dyn».a", "x.?a"},
 	"type":             {"int", "string", "list", "map", "bool", "null_type", "type(«int»)", "type(«dyn»)", "type(«list(string)»)", "type(self.o)", "type(«timestamp»)", "type(«quantity»)", "type(type(1))"},
 	"quantity":         {"quantity('1')", "quantity('100Mi')", "quantity('1.5')", "quantity('200m')", "quantity(«string»)", "«quantity».add(«quantity»)", "«quantity».sub(«quantity»)", "«quantity».add(«small»)", "«quantity».sub(«int»)"},
 	"ip":               {"ip('127.0.0.1')", "ip('2001:db8::1')", "ip(«string»)", "«cidr».ip()"},
 	"cidr":             {"cidr('10.0.0.0/8')", "cidr('2001:db8::/32')", "cidr('192.168.1.5/24')", "cidr(«string»)", "«cidr».masked()"},
 	"url":              {"url('https://example.com:8080/p/a?d=1&d=2')", "url(«string»)", "url('/a/b')"},
 	"semver":           {"semver('1.2.3')", "semver('1.0.0-alpha.1')", "semver(«string»)", "semver('v1.2', true)"},
-	"format":           {"format.dns1123Label()", "format.uuid()", "format.date()", "format.named('qualifiedName').value()", "format.uri()"},
+	"format":           {"format.dns1123Label()", "format.uuid()", "format.date()", "format.named('qualifiedName').value()", "format.uri()", "format.dns1123Subdomain()", "format.dns1035Label()", "format.qualifiedName()", "format.dns1123LabelPrefix()", "format.dns1123SubdomainPrefix()", "format.dns1035LabelPrefix()", "format.labelValue()", "format.byte()", "format.datetime()", "format.named(«string»).value()"},
 	"small":            {"0", "1", "3", "5"},
-	"word":             {"a", "ab*", "(b|c)", "[x-z]{2}", ".*", "(", "a{1001}", `\\d`},
+	"word":             {"a", "ab*", "(b|c)", "[x-z]{2}", ".*", "(", "a{1001}", `\\d`, `\\141`, `\\Q.\\E`, "[[:alpha:]]+", "(?i)AB", `\\pL`, "(?P<n>a)", "a{2,1}", `\\x{61}`, "(?s).", "a**", "[b-a]", `\\C`, "(?U)a+", "[^a]", `\\ `},
 }
 
 // leaves are what variables of a type give.
@@ -160,7 +174,8 @@ func (g *generator) expr(ty string, depth int, scope []scoped) string {
 		}
 		return g.expr(parts[1], depth-1, inner)
 	})
-	if strings.ContainsAny(filled, " ?") && !strings.HasSuffix(filled, ")") && template != filled {
+	// Operators are now and then not put in parentheses; a conditional always is, and nothing else begins like one.
+	if strings.Contains(template, "» ? ") || strings.ContainsAny(filled, " ?") && !strings.HasSuffix(filled, ")") && template != filled {
 		return "(" + filled + ")"
 	}
 	return filled

@@ -143,6 +143,7 @@ impl Charge {
             Self::ContainsNetwork(parsed) => traversal(size(0), 2)
                 .saturating_add(traversal(size(0), 1) + 1)
                 .saturating_add(u64::from(parsed) * traversal(size(1), 1)),
+            Self::Validate if !matches!(args.first(), Some(Value::Extension(_))) => 1,
             Self::Validate => {
                 let text = traversal(size(1).saturating_add(1), 1);
                 text.saturating_mul(size(0).div_ceil(4))
@@ -197,13 +198,9 @@ fn parts(value: &Value<'_>) -> u64 {
             .fold(0_u64, u64::saturating_add)
     };
     let of_map = |map: &Map<'_>| {
-        map.keys()
+        map.entries()
             .iter()
-            .map(|key| {
-                let value = map.get(key);
-                let value = value.and_then(Result::ok);
-                parts(key).saturating_add(value.as_ref().map_or(1, parts))
-            })
+            .map(|(key, value)| parts(key).saturating_add(value.as_ref().map_or(1, parts)))
             .fold(0_u64, u64::saturating_add)
     };
     match value {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
+use super::compile_budget::CompileBudget;
 use super::library;
 use super::schema::{Schema, Shape};
 use super::signature::Overload;
@@ -45,6 +46,7 @@ pub struct Environment {
     lazy: Option<Lazy>,
     patches: bool,
     bindings: bool,
+    budget: Option<CompileBudget>,
 }
 
 impl Environment {
@@ -101,6 +103,19 @@ impl Environment {
     pub fn with_bindings(mut self) -> Self {
         self.bindings = true;
         self
+    }
+
+    /// Lets expressions share what they may take when they are compiled. Without that, each may
+    /// take as much alone.
+    #[must_use]
+    pub fn with_budget(mut self, budget: &CompileBudget) -> Self {
+        self.budget = Some(budget.clone());
+        self
+    }
+
+    /// The budget of compiling an expression.
+    pub fn budget(&self) -> CompileBudget {
+        self.budget.clone().unwrap_or_default()
     }
 
     /// Reports whether expressions may use `cel.bind`.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::schema::{ListType, Schema};
-use super::value::{Key, List, Result, Value};
+use super::value::{Error, Key, List, Result, Value};
 
 /// The identity of an item: its value, or those of its keys.
 fn keys(item: &Value<'_>, kind: &ListType) -> Vec<Option<Key>> {
@@ -19,22 +19,28 @@ fn keys(item: &Value<'_>, kind: &ListType) -> Vec<Option<Key>> {
 }
 
 /// Reports whether two lists have equal items, in any order.
-pub fn equal(list: &List<'_>, other: &List<'_>) -> bool {
-    let Some(kind) = list.schema().map(Schema::list_type) else {
-        return false;
-    };
+///
+/// # Errors
+/// An item does not fit its schema, or is not to be compared with the other.
+pub fn equal(list: &List<'_>, other: &List<'_>, schema: &Schema) -> Result<bool> {
+    let kind = schema.list_type();
     let mut known = HashMap::new();
     for item in list.iter() {
-        let Ok(item) = item else { return false };
+        let item = item?;
         known.insert(keys(&item, kind), item);
     }
-    other.iter().all(|item| {
-        item.is_ok_and(|item| {
-            known
-                .get(&keys(&item, kind))
-                .is_some_and(|known| known.equals(&item))
-        })
-    })
+    for item in other.iter() {
+        let item = item?;
+        // Other items have no such keys.
+        if matches!(kind, ListType::Map(_)) && !matches!(item, Value::Map(_)) {
+            return Err(Error::no_such_overload());
+        }
+        match known.get(&keys(&item, kind)) {
+            Some(known) if known.is_equal(&item)? => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 /// A list with the items of another: those that it has stay where they are, and in maps get the new

@@ -10,7 +10,7 @@ use super::parser::Positions;
 /// The traditional name of the accumulator, which no variable of a macro may have either.
 const OLD_ACCUMULATOR: &str = "__result__";
 /// The number of nodes up to which macros copy expressions: copies of copies multiply.
-const MAX_NODES: usize = 1_000_000;
+const MAX_NODES: usize = 200_000;
 
 /// The expansion of a call: an expression, or an error at a node.
 type Expanded = Result<Expr, (ExprId, String)>;

@@ -423,6 +423,18 @@ impl Parser<'_> {
         self.node(dot, ExprKind::Select(Box::new(select)), &parts, true)
     }
 
+    /// Reports that what begins with a token goes on with none that could follow.
+    fn no_alternative(&mut self, begin: Token) -> Stop {
+        let offending = self.peek();
+        let text = self.source.text(begin.start, offending.end);
+        let text = text.trim_end_matches('\n');
+        self.syntax_error(
+            offending,
+            &format!("no viable alternative at input '{text}'"),
+        );
+        Stop
+    }
+
     /// Reports that no field follows a dot.
     fn no_field(&mut self, dot: Token) -> Stop {
         let token = self.peek();
@@ -631,6 +643,9 @@ impl Parser<'_> {
     fn literal(&mut self) -> Result<Expr> {
         let token = self.next();
         let (sign, number) = match token.kind {
+            Kind::Minus if !matches!(self.peek().kind, Kind::Int | Kind::Float) => {
+                return Err(self.no_alternative(token));
+            }
             Kind::Minus => ("-", self.next()),
             _ => ("", token),
         };

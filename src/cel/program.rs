@@ -1,6 +1,7 @@
 //! Expressions that are ready to be evaluated: names resolved, constants folded, patterns compiled
 //! (cel-go `interpreter/planner.go`).
 
+mod errors;
 mod plan;
 
 use std::collections::HashSet;
@@ -10,11 +11,12 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::charge::Charge;
-use super::environment::JSON_PATCH;
 use super::library::{self, Function};
+use super::signature::Overload;
 use super::value::{Entries, Error, Key, List, Map, Result, Struct, Value};
 use super::work::{self, Budget};
 
+use errors::{go_type, no_field_of_list, no_qualifier, no_such_overload};
 pub use plan::plan;
 
 /// The most that an evaluation may cost, in units of cel-go.
@@ -97,6 +99,9 @@ struct Call {
     function: &'static Function,
     args: Vec<Node>,
     charge: Charge,
+    /// The overloads one of which is to take the arguments; none if the function looks at them
+    /// itself.
+    overloads: &'static [Overload],
     /// Reports whether all arguments are evaluated, also behind one that fails.
     evaluates_all: bool,
 }
@@ -111,6 +116,27 @@ struct Fold {
     condition: Node,
     step: Node,
     result: Node,
+}
+
+/// Reports whether a step begins with a name, which costs nothing where it is part of another name
+/// or a side of a conditional.
+fn begins_with_name(node: &Node) -> bool {
+    match node {
+        Node::Conditional(_) => false,
+        Node::Select(select) if select.chained => begins_with_name(&select.operand),
+        Node::Index(index) if index.chained => begins_with_name(&index.operand),
+        other => is_attribute(other),
+    }
+}
+
+/// Reports whether a step is a part of a variable, as it lies in an object.
+fn is_of_variable(node: &Node) -> bool {
+    match node {
+        Node::Variable(_) => true,
+        Node::Select(select) => is_of_variable(&select.operand),
+        Node::Index(index) => is_of_variable(&index.operand),
+        _ => false,
+    }
 }
 
 /// Reports whether a step is a name or a selection, which another selection continues at no cost of
@@ -182,59 +208,6 @@ impl Program {
         let cost = state.cost;
         Outcome { value, cost }
     }
-}
-
-/// The error that a function does not take such arguments. What is told of it depends on how
-/// cel-go binds the function.
-pub fn no_such_overload(name: &str, args: &[Value<'_>]) -> Error {
-    match name {
-        "size" | "sort" | "@sortByAssociatedKeys" => {
-            Error::new(format!("no such overload: {name}"))
-        }
-        // A pattern that is no constant is matched by the text.
-        "matches" if !matches!(args, [Value::String(_), ..] | [_, Value::Extension(_)]) => {
-            Error::new("no such overload: matches")
-        }
-        "find" | "findAll" if matches!(args, [_, Value::Extension(_), ..]) => {
-            Error::no_such_overload()
-        }
-        "startsWith" | "endsWith" | "contains" | "matches" => Error::no_such_overload(),
-        operator if operator.contains('_') || operator.starts_with('@') => {
-            Error::no_such_overload()
-        }
-        name => {
-            let types: Vec<&str> = args.iter().map(Value::type_name).collect();
-            let types = types.join(", ");
-            Error::new(format!("no such overload: {name}({types})"))
-        }
-    }
-}
-
-/// The name of a value's type in Go, which some errors tell.
-fn go_type(value: &Value<'_>) -> &'static str {
-    match value {
-        Value::Null => "types.Null",
-        Value::Bool(_) => "types.Bool",
-        Value::Int(_) => "types.Int",
-        Value::Uint(_) => "types.Uint",
-        Value::Double(_) => "types.Double",
-        Value::String(_) => "types.String",
-        Value::Bytes(_) => "types.Bytes",
-        Value::Timestamp(_) => "types.Timestamp",
-        Value::Duration(_) => "types.Duration",
-        Value::List(_) => "*types.baseList",
-        Value::Map(_) => "*types.baseMap",
-        Value::Type(_) => "*types.Type",
-        Value::Optional(_) => "*types.Optional",
-        Value::Extension(_) => "*types.Object",
-        Value::Struct(object) if &*object.name == JSON_PATCH => "*mutation.JSONPatchVal",
-        Value::Struct(_) => "*dynamic.ObjectVal",
-    }
-}
-
-/// The error that a field of a list was asked for.
-fn no_field_of_list() -> Error {
-    Error::new("unsupported index type 'string' in list")
 }
 
 struct State<'s, 'a> {
@@ -333,10 +306,8 @@ impl<'s, 'a> State<'s, 'a> {
             Node::Merge(slot, added) => self.merge(*slot, added),
             Node::OrElse(parts, unwraps) => match self.eval(&parts.0)? {
                 Value::Optional(Some(value)) if *unwraps => Ok((*value).clone()),
-                value @ Value::Optional(Some(_)) => Ok(value),
                 Value::Optional(None) => self.eval(&parts.1),
-                other if *unwraps => Ok(other),
-                _ => Err(Error::no_such_overload()),
+                other => Ok(other),
             },
             Node::Lazy(position, lookup) => self.lazy(*position, *lookup),
             Node::Struct(name, fields) => self.object(name, fields),
@@ -373,7 +344,7 @@ impl<'s, 'a> State<'s, 'a> {
 
     /// Evaluates one side of a conditional. A name that it is or begins with costs nothing there.
     fn branch(&mut self, node: &'s Node) -> Result<Value<'a>> {
-        if !is_attribute(node) || matches!(node, Node::Conditional(_)) {
+        if !begins_with_name(node) {
             return self.eval(node);
         }
         // What is given here is taken by the name.
@@ -411,7 +382,7 @@ impl<'s, 'a> State<'s, 'a> {
             Value::Struct(object) => Ok(object.get(name)),
             _ => Ok(None),
         };
-        match self.qualified(found)? {
+        match self.qualified(found, optional)? {
             Some(value) => {
                 self.spend(1)?;
                 Ok(if optional { Value::some(value) } else { value })
@@ -426,38 +397,37 @@ impl<'s, 'a> State<'s, 'a> {
 
     fn index(&mut self, index: &'s Index) -> Result<Value<'a>> {
         let operand = self.operand(&index.operand, index.chained)?;
+        let (operand, optional) = match operand {
+            Value::Optional(None) => return Ok(operand),
+            Value::Optional(Some(inner)) => ((*inner).clone(), true),
+            other => (other, index.optional),
+        };
         let key = if index.keyed_by_name {
             // A name within brackets costs what the brackets do.
             let before = self.cost;
             let key = absorbed(self.eval(&index.key))?;
             // One that fails costs the brackets, unless they are optional.
-            if key.is_ok() || index.optional {
+            if key.is_ok() || optional {
                 self.cost = self.cost.saturating_sub(1).max(before);
             }
             key?
         } else {
             let key = absorbed(self.eval(&index.key))?;
-            if key.is_err() && !index.optional {
+            if key.is_err() && !optional {
                 self.spend(1)?;
             }
             key?
         };
-        let (operand, optional) = match operand {
-            Value::Optional(None) => return Ok(Value::none()),
-            Value::Optional(Some(inner)) => ((*inner).clone(), true),
-            other => (other, index.optional),
-        };
+        if let Some(ty) = no_qualifier(&key, is_of_variable(&index.key)) {
+            let refused = Err(Error::new(format!("invalid qualifier type: {ty}")));
+            return self.qualified(refused, optional).map(|_| Value::Null);
+        }
         let found = match &operand {
             Value::List(list) => library::item(list, &key),
             Value::Map(map) => map.get(&key).transpose(),
             _ => Ok(None),
         };
-        let found = if index.optional {
-            found
-        } else {
-            self.qualified(found)
-        };
-        match found? {
+        match self.qualified(found, optional)? {
             Some(value) => {
                 self.spend(1)?;
                 Ok(if optional { Value::some(value) } else { value })
@@ -474,9 +444,13 @@ impl<'s, 'a> State<'s, 'a> {
         }
     }
 
-    /// The result of a selection, which costs where it fails, too.
-    fn qualified(&mut self, found: Result<Option<Value<'a>>>) -> Result<Option<Value<'a>>> {
-        if found.is_err() {
+    /// The result of a selection, which costs where it fails, too, unless it is optional.
+    fn qualified(
+        &mut self,
+        found: Result<Option<Value<'a>>>,
+        optional: bool,
+    ) -> Result<Option<Value<'a>>> {
+        if found.is_err() && !optional {
             self.spend(1)?;
         }
         found
@@ -488,17 +462,21 @@ impl<'s, 'a> State<'s, 'a> {
         if operand.is_err() {
             self.cost = self.cost.saturating_sub(1).max(before);
         }
-        let operand = match operand? {
-            Value::Optional(None) => return Ok(Value::Bool(false)),
-            Value::Optional(Some(inner)) => (*inner).clone(),
-            other => other,
+        let (operand, optional) = match operand? {
+            Value::Optional(Some(inner)) => ((*inner).clone(), true),
+            other @ Value::Optional(None) => (other, true),
+            other => (other, false),
         };
-        match operand {
-            Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
-            Value::List(_) => Err(no_field_of_list()),
-            Value::Struct(object) => Ok(Value::Bool(object.has(field))),
-            _ => Ok(Value::Bool(false)),
+        let found = match operand {
+            Value::Map(map) => map.field(field).is_some(),
+            Value::List(_) => return Err(no_field_of_list()),
+            Value::Struct(object) => object.has(field),
+            _ => false,
+        };
+        if optional && !found {
+            self.cost = self.cost.saturating_sub(1).max(before);
         }
+        Ok(Value::Bool(found))
     }
 
     /// Evaluates the arguments of a call: all of them, or those up to the first that is an error.
@@ -536,9 +514,11 @@ impl<'s, 'a> State<'s, 'a> {
         if let Some(cost) = before {
             self.spend(cost)?;
         }
-        let value = call
-            .function
-            .call(&args)
+        let taken = call.overloads.is_empty()
+            || call.overloads.iter().any(|overload| overload.takes(&args));
+        let value = taken
+            .then(|| call.function.call(&args))
+            .flatten()
             .unwrap_or_else(|| Err(no_such_overload(&call.name, &args)));
         if before.is_none() {
             let cost = call.charge.of(&args, value.as_ref().ok());
@@ -593,9 +573,7 @@ impl<'s, 'a> State<'s, 'a> {
                 }
                 (value, false) => value,
             };
-            let index = Key::of(&key)
-                .ok_or_else(|| Error::new(format!("unsupported key type: {}", key.type_name())))?;
-            out.insert(index, (key, value));
+            out.insert(Key::of_entry(&key, out.len()), (key, value));
         }
         Ok(out)
     }
@@ -634,7 +612,7 @@ impl<'s, 'a> State<'s, 'a> {
         let init = if is_empty(&fold.range) {
             Local::Pending(&fold.init)
         } else {
-            Local::Ready(absorbed(self.eval(&fold.init))?)
+            Local::Ready(absorbed(self.eval(&fold.init))?.map(accumulator))
         };
         self.locals.truncate(fold.slot);
         self.locals.push(init);
@@ -671,11 +649,8 @@ impl<'s, 'a> State<'s, 'a> {
     }
 
     fn fold_map(&mut self, fold: &'s Fold, map: &Map<'a>) -> Result<()> {
-        for key in map.keys() {
-            let second = fold.two.then(|| {
-                map.get(&key)
-                    .unwrap_or_else(|| Err(Error::new("no such key")))
-            });
+        for (key, value) in map.entries() {
+            let second = fold.two.then_some(value);
             if self.fold_step(fold, Ok(key), second)?.is_break() {
                 break;
             }
@@ -712,7 +687,7 @@ impl<'s, 'a> State<'s, 'a> {
         };
         // It is evaluated as if nothing was around it yet.
         let inner = self.locals.split_off(slot);
-        let value = self.eval(init);
+        let value = self.eval(init).map(accumulator);
         self.locals.truncate(slot);
         self.locals.extend(inner);
         if let Some(place) = self.locals.get_mut(slot) {
@@ -765,12 +740,18 @@ impl<'s, 'a> State<'s, 'a> {
         let Value::Map(added) = added? else {
             return Err(Error::no_such_overload());
         };
-        let entry = |key: Value<'a>| {
-            let value = added.get(&key).unwrap_or_else(|| Ok(Value::Null));
-            value.map(|value| (key, value))
-        };
-        let entries: Vec<_> = added.keys().into_iter().map(entry).collect::<Result<_>>()?;
-        inserted(self.take(slot)?, entries)
+        let entries = added.entries().into_iter();
+        let entries: Result<Vec<_>> = entries.map(|(key, value)| Ok((key, value?))).collect();
+        inserted(self.take(slot)?, entries?)
+    }
+}
+
+/// The value that an accumulator begins with: empty lists and maps are made anew.
+fn accumulator(value: Value<'_>) -> Value<'_> {
+    match value {
+        Value::List(list) if list.len() == 0 => Value::list(Vec::new()),
+        Value::Map(map) if map.len() == 0 => Value::map(Entries::new()),
+        other => other,
     }
 }
 
@@ -784,7 +765,7 @@ fn inserted<'a>(
     };
     let into = Arc::make_mut(&mut entries);
     for (key, value) in added {
-        let index = Key::of(&key).ok_or_else(Error::no_such_overload)?;
+        let index = Key::of_entry(&key, into.len());
         if into.contains_key(&index) {
             let shown = library::shown(&key);
             return Err(Error::new(format!(

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::types::Type;
+use super::value::{Map, Value};
 
 /// One way to call a function.
 #[derive(Clone, Debug)]
@@ -62,6 +63,27 @@ impl Overload {
             result,
             generic,
         })
+    }
+}
+
+impl Overload {
+    /// Reports whether a call may take values. Of lists and maps, the first item tells.
+    pub fn takes(&self, args: &[Value<'_>]) -> bool {
+        self.args.len() == args.len() && self.args.iter().zip(args).all(|(ty, arg)| takes(ty, arg))
+    }
+}
+
+fn takes(ty: &Type, value: &Value<'_>) -> bool {
+    match (ty, value) {
+        (Type::Dyn | Type::Any | Type::Param(_), _) => true,
+        (Type::List(of), Value::List(list)) => list
+            .get(0)
+            .is_none_or(|first| first.is_ok_and(|first| takes(of, &first))),
+        (Type::Map(of), Value::Map(Map::Made(entries))) => entries
+            .first()
+            .is_none_or(|(_, (key, value))| takes(&of.0, key) && takes(&of.1, value)),
+        (Type::Map(_), Value::Map(_)) => true,
+        (ty, value) => ty.runtime_name() == value.type_name(),
     }
 }
 

@@ -84,14 +84,14 @@ impl Validator<'_> {
             self.report(at, format!("invalid {} argument", call.function));
         }
         let formats = usize::from(call.function == "format");
-        if formats == 1 {
-            self.check_format(id, call);
-        }
         self.formats += formats;
         for arg in call.target.iter().chain(&call.args) {
             self.visit(arg);
         }
         self.formats -= formats;
+        if formats == 1 {
+            self.check_format(id, call);
+        }
     }
 
     /// Looks at what a constant text to be filled in asks for.
@@ -199,8 +199,8 @@ fn is_refused(function: &str, literal: &Literal) -> bool {
     match (function, literal) {
         ("duration" | "timestamp", literal) => library::function(function)
             .and_then(|conversion| conversion.call(&[Value::literal(literal)]))
-            .is_some_and(|value| value.is_err()),
-        ("matches", Literal::String(text)) => pattern::compile(text).is_err(),
+            .is_none_or(|value| value.is_err()),
+        ("matches", Literal::String(text)) => !pattern::is_pattern(text),
         _ => false,
     }
 }

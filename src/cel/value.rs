@@ -202,9 +202,16 @@ pub enum Key {
     /// A number that no int is.
     Uint(u64),
     String(Arc<str>),
+    /// A value that nothing finds, by the number of the entry.
+    Other(usize),
 }
 
 impl Key {
+    /// The key of an entry of a map that has so many others: that may be any value.
+    pub fn of_entry(value: &Value<'_>, others: usize) -> Self {
+        Self::of(value).unwrap_or(Self::Other(others))
+    }
+
     /// The key that a value is; `None` where values of its type are none, or no key equals it.
     pub fn of(value: &Value<'_>) -> Option<Self> {
         match value {
@@ -324,77 +331,53 @@ impl<'a> Value<'a> {
     /// Reports whether two values are equal. Numbers of different types may be; values of other
     /// different types are not.
     pub fn equals(&self, other: &Value<'_>) -> bool {
-        if !work::take(1) {
-            return false;
-        }
+        self.is_equal(other) == Ok(true)
+    }
+
+    /// The result of `==`.
+    ///
+    /// # Errors
+    /// The other value is not to be compared with this one: values of schemas, and those that only
+    /// functions know, are compared with nothing but their like.
+    pub fn is_equal(&self, other: &Value<'_>) -> Result<bool> {
         match (self, other) {
-            (Self::Null, Value::Null) => true,
-            (Self::Bool(a), Value::Bool(b)) => a == b,
-            (Self::String(a), Value::String(b)) | (Self::Type(a), Value::Type(b)) => {
-                a.as_str() == b.as_str()
-            }
-            (Self::Bytes(a), Value::Bytes(b)) => a == b,
-            (Self::Timestamp(a), Value::Timestamp(b)) => a == b,
-            (Self::Duration(a), Value::Duration(b)) => a == b,
-            (Self::List(a), Value::List(b)) => a.equals(b),
-            (Self::Map(a), Value::Map(b)) => a.equals(b),
-            (Self::Optional(a), Value::Optional(b)) => match (a, b) {
-                (Some(a), Some(b)) => a.equals(b),
-                (None, None) => true,
-                _ => false,
-            },
-            (Self::Extension(a), Value::Extension(b)) => a.equals(b.as_ref()),
-            (Self::Struct(a), Value::Struct(b)) => a.equals(b),
-            (a, b) => compare_numbers(a, b) == Some(Ordering::Equal),
+            (Self::Null, other) | (other, Value::Null) => Ok(matches!(other, Value::Null)),
+            _ => self.equals_its_like(other),
         }
     }
 
-    /// The result of `==`: as [`equals`](Self::equals), but values of schemas are compared with
-    /// nothing but such.
-    ///
-    /// # Errors
-    /// The other value is not to be compared with this one.
-    pub fn is_equal(&self, other: &Value<'_>) -> Result<bool> {
-        if let (Self::List(list @ List::Tree(_, schema)), Value::List(others)) = (self, other)
-            && !schema.is_unknown()
-            && *schema.list_type() == ListType::Atomic
-        {
-            let mut pairs = list.iter().zip(others.iter());
-            let agree =
-                |all: bool, (a, b): (Result<Value<'a>>, Result<_>)| Ok(all && a?.is_equal(&b?)?);
-            return Ok(list.len() == others.len() && pairs.try_fold(true, agree)?);
+    /// The result of comparing the value with another that is to be of its kind.
+    fn equals_its_like(&self, other: &Value<'_>) -> Result<bool> {
+        if !work::take(1) {
+            return Err(Error::CostLimit);
         }
-        let fits = match (self, other) {
-            (_, Value::Null) => true,
-            (Self::Map(Map::Tree(map, schema)), Value::Map(_)) if !schema.is_unknown() => {
-                // The fields that expressions do not see are compared as they lie in an object.
-                matches!(other, Value::Map(Map::Tree(_, other)) if !other.is_unknown())
-                    || self.size() != other.size()
-                    || map.iter().all(|(name, _)| schema.shows(name))
+        Ok(match (self, other) {
+            (Self::Null, other) => matches!(other, Value::Null),
+            (Self::String(a), Value::String(b)) | (Self::Type(a), Value::Type(b)) => {
+                a.as_str() == b.as_str()
             }
-            (Self::Map(Map::Tree(_, schema)), other) if !schema.is_unknown() => {
-                matches!(other, Value::Map(_))
-            }
-            (Self::List(List::Tree(_, schema)), other)
-                if !schema.is_unknown() && !matches!(other, Value::List(_)) =>
+            (Self::Bool(a), Value::Bool(b)) => a == b,
+            (Self::Bytes(a), Value::Bytes(b)) => a == b,
+            (Self::Timestamp(a), Value::Timestamp(b)) => a == b,
+            (Self::Duration(a), Value::Duration(b)) => a == b,
+            (Self::List(a), Value::List(b)) => a.is_equal(b)?,
+            (Self::Map(a), Value::Map(b)) => a.is_equal(b)?,
+            (Self::List(list), _) if list.is_of_schema() => return Err(Error::no_such_overload()),
+            (Self::Map(map), _) if map.is_of_schema() => return Err(Error::no_such_overload()),
+            (Self::Optional(a), Value::Optional(b)) => match (a, b) {
+                (Some(a), Some(b)) => a.is_equal(b)?,
+                (None, None) => true,
+                _ => false,
+            },
+            (Self::Extension(a), Value::Extension(b))
+                if a.type_name() == b.type_name() && b.is_comparable() =>
             {
-                false
+                a.equals(b.as_ref())
             }
-            // The items of such lists are told apart by their keys, which other items have not.
-            (Self::List(List::Tree(list, schema)), Value::List(other))
-                if matches!(schema.list_type(), ListType::Map(_)) =>
-            {
-                list.len() != other.len()
-                    || other.iter().all(|item| matches!(item, Ok(Value::Map(_))))
-            }
-            (Self::Extension(_), Value::Extension(other)) => other.is_comparable(),
-            _ => true,
-        };
-        if fits {
-            Ok(self.equals(other))
-        } else {
-            Err(Error::no_such_overload())
-        }
+            (Self::Extension(_), _) => return Err(Error::no_such_overload()),
+            (Self::Struct(a), Value::Struct(b)) => a.equals(b),
+            (a, b) => compare_numbers(a, b) == Some(Ordering::Equal),
+        })
     }
 
     /// The order of two values.
@@ -408,6 +391,7 @@ impl<'a> Value<'a> {
             (Self::Bytes(a), Value::Bytes(b)) => Ok(a.cmp(b)),
             (Self::Timestamp(a), Value::Timestamp(b)) => Ok(a.cmp(b)),
             (Self::Duration(a), Value::Duration(b)) => Ok(a.cmp(b)),
+            (Self::Double(a), _) if a.is_nan() => Err(Error::new("NaN values cannot be ordered")),
             (a, b) if a.is_number() && b.is_number() => {
                 compare_numbers(a, b).ok_or_else(|| Error::new("NaN values cannot be ordered"))
             }
@@ -525,10 +509,15 @@ impl<'a> List<'a> {
     /// An item does not fit its schema, and no other is equal.
     pub fn contains(&self, value: &Value<'_>) -> Result<bool> {
         let mut failure = None;
+        let of_schema = self.is_of_schema();
         for item in self.iter() {
-            match item {
-                Ok(item) if item.equals(value) => return Ok(true),
-                Ok(_) => {}
+            let equal = match of_schema {
+                true => item.and_then(|item| item.equals_its_like(value)),
+                false => item.map(|item| value.equals(&item)),
+            };
+            match equal {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
                 Err(error) => failure = Some(error),
             }
         }
@@ -543,17 +532,26 @@ impl<'a> List<'a> {
         }
     }
 
-    fn equals(&self, other: &List<'_>) -> bool {
+    /// Reports whether a schema says how the list is compared.
+    fn is_of_schema(&self) -> bool {
+        self.schema().is_some_and(|schema| !schema.is_unknown())
+    }
+
+    fn is_equal(&self, other: &List<'_>) -> Result<bool> {
         if self.len() != other.len() {
-            return false;
+            return Ok(false);
         }
-        match self.schema().map(Schema::list_type) {
-            Some(ListType::Set | ListType::Map(_)) => super::listmap::equal(self, other),
-            _ => self.iter().zip(other.iter()).all(|pair| match pair {
-                (Ok(a), Ok(b)) => a.equals(&b),
-                _ => false,
-            }),
+        if let Some(schema) = self.schema()
+            && *schema.list_type() != ListType::Atomic
+        {
+            return super::listmap::equal(self, other, schema);
         }
+        for (a, b) in self.iter().zip(other.iter()) {
+            if !agree(a, b, self.is_of_schema())? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The list with another behind it: in sets and maps what is there already stays where it is.
@@ -568,6 +566,11 @@ impl<'a> List<'a> {
             && *schema.list_type() != ListType::Atomic
         {
             return super::listmap::merged(self, other, schema);
+        }
+        match (self.len(), other.len()) {
+            (0, _) if !self.is_of_schema() => return Ok(other.clone()),
+            (_, 0) => return Ok(self.clone()),
+            _ => {}
         }
         let len = self.len() + other.len();
         if len > MAX_LIST_ITEMS {
@@ -628,34 +631,62 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// All keys.
-    pub fn keys(&self) -> Vec<Value<'a>> {
+    /// All keys with their values.
+    pub fn entries(&self) -> Vec<(Value<'a>, Result<Value<'a>>)> {
         match self {
             _ if !work::take(self.len()) => Vec::new(),
-            Self::Made(entries) => entries.values().map(|(key, _)| key.clone()).collect(),
+            Self::Made(entries) => {
+                let entries = entries.values().cloned();
+                entries.map(|(key, value)| (key, Ok(value))).collect()
+            }
             Self::Tree(map, schema) => {
                 let tree: &'a meta::Map = map;
-                let names = tree.iter().filter(|(name, _)| schema.shows(name));
-                names
-                    .map(|(name, _)| match schema.escaped(name) {
-                        Some(escaped) => Value::String(Text::Shared(escaped.into())),
-                        None => Value::String(Text::Borrowed(name.as_str())),
-                    })
-                    .collect()
+                let shown = tree.iter().filter(|(name, _)| schema.shows(name));
+                let key = |name: &'a str| match schema.escaped(name) {
+                    Some(escaped) => Value::String(Text::Shared(escaped.into())),
+                    None => Value::String(Text::Borrowed(name)),
+                };
+                let found = |key: Value<'a>| {
+                    let value = self.get(&key);
+                    (key, value.unwrap_or_else(|| Err(Error::new("no such key"))))
+                };
+                shown.map(|(name, _)| found(key(name.as_str()))).collect()
             }
         }
     }
 
-    fn equals(&self, other: &Map<'_>) -> bool {
-        self.len() == other.len()
-            && self.hidden_agree(other)
-            && self
-                .keys()
-                .iter()
-                .all(|key| match (self.get(key), other.get(key)) {
-                    (Some(Ok(a)), Some(Ok(b))) => a.equals(&b),
-                    (a, b) => a.is_none() && b.is_none(),
-                })
+    /// Reports whether a schema says how the map is compared.
+    fn is_of_schema(&self) -> bool {
+        matches!(self, Self::Tree(_, schema) if !schema.is_unknown())
+    }
+
+    fn is_equal(&self, other: &Map<'_>) -> Result<bool> {
+        if self.len() != other.len() {
+            return Ok(false);
+        }
+        if let Self::Tree(map, schema) = self
+            && self.is_of_schema()
+            && !other.is_of_schema()
+            && map.iter().any(|(name, _)| !schema.shows(name))
+        {
+            // The fields that expressions do not see are compared as they lie in an object.
+            return Err(Error::no_such_overload());
+        }
+        if !self.hidden_agree(other) {
+            return Ok(false);
+        }
+        for (key, value) in self.entries() {
+            // A field that is null is not there.
+            let is_there = matches!(self, Self::Made(_)) || self.get(&key).is_some();
+            let agree = match (is_there, other.get(&key)) {
+                (true, Some(found)) => agree(value, found, self.is_of_schema())?,
+                (is_there, found) => is_there == found.is_some(),
+            };
+            if !agree {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Reports whether the fields that expressions do not see are the same where both have them.
@@ -665,6 +696,19 @@ impl<'a> Map<'a> {
         };
         let mut hidden = map.iter().filter(|(name, _)| !schema.shows(name));
         hidden.all(|(name, value)| others.get(name).is_none_or(|other| are_same(value, other)))
+    }
+}
+
+/// Reports whether a pair within lists or maps is equal. Two that cannot be compared do not tell
+/// the lists or maps apart, unless those are of a schema.
+fn agree(a: Result<Value<'_>>, b: Result<Value<'_>>, of_schema: bool) -> Result<bool> {
+    let equal = a.and_then(|a| match of_schema {
+        true => a.equals_its_like(&b?),
+        false => a.is_equal(&b?),
+    });
+    match equal {
+        Err(Error::Evaluation(_)) if !of_schema => Ok(true),
+        other => other,
     }
 }
 

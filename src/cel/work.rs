@@ -10,6 +10,8 @@ const MAX_WORK: u64 = 5_000_000;
 const COPY: usize = 8;
 /// The bytes of a text that are gone through in the time of one value.
 const BYTES: usize = 64;
+/// The bytes of a text that are made for the work of one value: they take memory, too.
+const MADE_BYTES: usize = 8;
 
 thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
@@ -58,4 +60,9 @@ pub fn copy(values: usize) -> bool {
 /// Takes the work of going through a text.
 pub fn read(bytes: usize) -> bool {
     take(bytes / BYTES)
+}
+
+/// Takes the work of making a text; reports whether there is some left.
+pub fn write(bytes: usize) -> bool {
+    take(bytes / MADE_BYTES)
 }

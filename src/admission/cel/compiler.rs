@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::declared;
-use crate::cel::{self, Environment, JSON_PATCH, OBJECT, Program, Type};
+use crate::cel::{self, CompileBudget, Environment, JSON_PATCH, OBJECT, Program, Type};
 
 const VARIABLES: &str = "variables";
 const VARIABLES_TYPE: &str = "kubernetes.variables";
@@ -190,6 +190,7 @@ pub struct Compiler {
     composes: bool,
     declared: Vec<Type>,
     variables: Variables,
+    budget: CompileBudget,
 }
 
 impl Default for Compiler {
@@ -205,6 +206,7 @@ impl Compiler {
             composes: true,
             declared: Vec::new(),
             variables: Variables::default(),
+            budget: CompileBudget::default(),
         }
     }
 
@@ -283,7 +285,7 @@ impl Compiler {
         returns: Returns,
         declarations: Declarations,
     ) -> Result<(Program, Type), CompileError> {
-        let mut environment = declarations.environment();
+        let mut environment = declarations.environment().with_budget(&self.budget);
         if self.composes {
             environment = environment.with_lazy_variable(VARIABLES, VARIABLES_TYPE);
             for (variable, ty) in self.variables.0.iter().zip(&self.declared) {

@@ -2,6 +2,12 @@
 //! evaluated on a request (apiserver `admission/plugin/cel`).
 //!
 //! In v1.36 the environments of new and of stored expressions are the same, so there is one.
+//!
+//! Policies and webhooks alike compile their match conditions with a [`Compiler`] and call
+//! [`matches`], which evaluates them on a request within their budget. Expressions that are not
+//! about a request have functions of their own: those of the authentication and authorization
+//! configuration `auth::cel::compile` and its `Expression::evaluate`, selectors of devices
+//! `builtin::resource_k8s_io`, rules of definitions `extensions::schema::cel_rules`.
 
 mod activation;
 mod authorizations;

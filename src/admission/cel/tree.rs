@@ -32,10 +32,8 @@ pub(super) fn check_type_names(value: &CelValue<'_>, path: &str, errors: &mut Ve
             }
         }
         CelValue::Map(map) => {
-            for key in map.keys() {
-                if let Some(Ok(value)) = map.get(&key) {
-                    check_type_names(&value, path, errors);
-                }
+            for value in map.entries().into_iter().flat_map(|(_, value)| value) {
+                check_type_names(&value, path, errors);
             }
         }
         _ => {}
@@ -82,12 +80,12 @@ pub(super) fn configuration(
             }
             CelValue::Map(map) => {
                 let mut entries = Map::new();
-                for key in map.keys() {
+                for (key, value) in map.entries() {
                     let CelValue::String(name) = &key else {
                         return None;
                     };
                     path.push(Step::Field(name.as_str().to_owned()));
-                    let value = within(&map.get(&key)?.ok()?, path, foreign)?;
+                    let value = within(&value.ok()?, path, foreign)?;
                     path.pop();
                     entries.insert(name.as_str().to_owned(), value);
                 }
@@ -150,8 +148,8 @@ fn printed(value: &CelValue<'_>) -> (String, String) {
         CelValue::Map(map) => {
             let mut plain = Vec::new();
             let mut syntax = Vec::new();
-            for key in map.keys() {
-                if let Some(Ok(value)) = map.get(&key) {
+            for (key, value) in map.entries() {
+                if let Ok(value) = value {
                     let (key, value) = (printed(&key), printed(&value));
                     plain.push(format!("{}:{}", key.0, value.0));
                     syntax.push(format!("{}:{}", key.1, value.1));
@@ -193,15 +191,12 @@ pub(super) fn json(value: &CelValue<'_>) -> Result<Value, String> {
         }
         CelValue::Map(map) => {
             let mut out = Map::new();
-            for key in map.keys() {
+            for (key, value) in map.entries() {
                 let CelValue::String(name) = &key else {
                     let ty = key.type_name();
                     return Err(format!("unsupported type conversion from '{ty}' to string"));
                 };
-                let value = match map.get(&key) {
-                    Some(value) => value.map_err(|error| error.to_string())?,
-                    None => continue,
-                };
+                let value = value.map_err(|error| error.to_string())?;
                 out.insert(name.as_str().to_owned(), json(&value)?);
             }
             Value::Object(out)

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use jiff::SignedDuration;
-
 use super::super::number;
 use super::super::time;
-use super::super::value::{Error, Result, Text, Value, double_to_int};
+use super::super::value::{Error, Result, Text, Value, double_to_int, double_to_uint};
 use super::super::work;
 use super::Declaration;
 use super::operators::{declare, duration, timestamp};
@@ -145,7 +143,7 @@ fn to_duration<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     let [value] = args else { return None };
     Some(match value {
         Value::Duration(_) => Ok(value.clone()),
-        Value::Int(nanos) => duration(Some(SignedDuration::from_nanos(*nanos))),
+        Value::Int(_) => failed(value, "google.protobuf.Duration"),
         Value::String(text) => match time::parse_duration(text.as_str()) {
             Some(parsed) => duration(Some(parsed)),
             None => failed(value, "google.protobuf.Duration"),
@@ -185,8 +183,8 @@ fn to_uint<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
             Ok(number) => Ok(Value::Uint(number)),
             Err(_) => overflow("unsigned integer"),
         },
-        Value::Double(number) => match super::super::value::double_to_uint(number.trunc()) {
-            Some(number) if !number.to_string().is_empty() => Ok(Value::Uint(number)),
+        Value::Double(number) => match double_to_uint(number.trunc()) {
+            Some(truncated) if *number >= 0.0 => Ok(Value::Uint(truncated)),
             _ => overflow("unsigned integer"),
         },
         Value::String(text) => match text.as_str().parse() {
@@ -242,6 +240,10 @@ pub fn shown(value: &Value<'_>) -> String {
         Value::Timestamp(at) => time::format_timestamp(*at),
         Value::String(text) | Value::Type(text) => text.as_str().to_owned(),
         Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::List(list) => {
+            let items: Vec<String> = list.iter().flatten().map(|item| shown(&item)).collect();
+            format!("[{}]", items.join(", "))
+        }
         other => other.type_name().to_owned(),
     }
 }

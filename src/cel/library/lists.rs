@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use super::super::value::{Error, Key, List, Result, Value};
 use super::super::work;
 use super::Declaration;
-use super::operators::declare;
+use super::operators::{declare, is_operand};
 
 /// The longest list that `lists.range` makes.
 const MAX_RANGE: i64 = 1_000_000;
@@ -102,15 +102,25 @@ fn items<'a>(list: &List<'a>) -> Result<Vec<Value<'a>>> {
     list.iter().collect()
 }
 
+/// The items of a list, all of which are of types that have an order.
+fn comparable_items<'a>(list: &List<'a>) -> Result<Vec<Value<'a>>> {
+    let items = items(list)?;
+    match items.iter().all(|item| is_operand("_<_", item)) {
+        true => Ok(items),
+        false => Err(Error::no_such_overload()),
+    }
+}
+
 fn is_sorted<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     let [Value::List(list)] = args else {
         return None;
     };
     let sorted = || {
-        let items = items(list)?;
+        let items = comparable_items(list)?;
+        // What has no order is in order.
         for pair in items.windows(2) {
             if let [a, b] = pair
-                && a.compare(b)?.is_gt()
+                && a.compare(b).is_ok_and(Ordering::is_gt)
             {
                 return Ok(Value::Bool(false));
             }
@@ -153,11 +163,11 @@ fn extreme<'a>(args: &[Value<'a>], name: &str, gives_way: Ordering) -> Option<Re
         return None;
     };
     let extreme = || {
-        let mut items = items(list)?.into_iter();
+        let mut items = comparable_items(list)?.into_iter();
         let first = items.next();
         let mut best = first.ok_or_else(|| Error::new(format!("{name} called on empty list")))?;
         for item in items {
-            if best.compare(&item)? == gives_way {
+            if best.compare(&item) == Ok(gives_way) {
                 best = item;
             }
         }
@@ -258,6 +268,9 @@ fn sort_by_keys<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
 /// The items of a list in the order of their keys.
 fn sorted<'a>(list: &List<'a>, keys: &List<'a>) -> Result<Value<'a>> {
     let (items, keys) = (items(list)?, items(keys)?);
+    if items.is_empty() && keys.is_empty() {
+        return Ok(Value::List(list.clone()));
+    }
     if items.len() != keys.len() {
         return Err(Error::new(format!(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys \
@@ -307,13 +320,16 @@ fn distinct<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
         return None;
     };
     let distinct = || {
+        if list.len() == 0 {
+            return Ok(Value::List(list.clone()));
+        }
         let (mut known, mut others) = (HashSet::new(), Vec::new());
         let mut out = Vec::new();
         for item in items(list)? {
             let new = match Key::of(&item) {
                 Some(key) => known.insert(key),
                 None => {
-                    let new = !others.iter().any(|other: &Value<'_>| other.equals(&item));
+                    let new = !others.iter().any(|other| item.equals(other));
                     others.extend(new.then(|| item.clone()));
                     new
                 }
@@ -356,7 +372,7 @@ impl<'a> Lookup<'a> {
     fn has(&self, item: &Value<'_>) -> bool {
         match Key::of(item) {
             Some(key) => self.keys.contains(&key),
-            None => self.others.iter().any(|other| other.equals(item)),
+            None => self.others.iter().any(|other| item.equals(other)),
         }
     }
 }

@@ -26,7 +26,7 @@ pub use authorizer::{
     Access, Authorizer, Check, Decision, ResourceAccess, ServiceAccount, authorizer, resource_check,
 };
 pub use conversions::shown;
-pub use operators::{Pattern, item};
+pub use operators::{Pattern, is_operand, item};
 
 /// The code of a function: takes its target and arguments; `None` where it takes no such ones.
 pub type Implementation = for<'a> fn(&[Value<'a>]) -> Option<Result<Value<'a>>>;
@@ -91,6 +91,32 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
 /// Reports whether a function converts a value to a type, which of a constant is a constant.
 pub fn is_conversion(name: &str) -> bool {
     conversions::NAMES.contains(&name)
+}
+
+/// The functions that look at their arguments themselves, whatever overload has been chosen
+/// (singletons of cel-go).
+const LOOKING: [&str; 15] = [
+    "@in",
+    "@sortByAssociatedKeys",
+    "contains",
+    "dyn",
+    "endsWith",
+    "flatten",
+    "format",
+    "matches",
+    "size",
+    "sort",
+    "startsWith",
+    "type",
+    "cel.@mapInsert",
+    "-_",
+    "!_",
+];
+
+/// Reports whether a function looks at its arguments itself: the others are called only with such
+/// as an overload takes.
+pub fn looks_itself(name: &str) -> bool {
+    LOOKING.contains(&name) || (name.starts_with('_') && name.ends_with('_'))
 }
 
 /// Reports whether a function is there only where patches are made.

@@ -3,8 +3,6 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::civil::Date;
 use uuid::Uuid;
 
@@ -100,6 +98,16 @@ fn unless(holds: bool, problem: &str) -> Vec<String> {
     }
 }
 
+/// Reports whether a text has the form of base64. An empty one has not.
+fn is_base64(text: &str) -> bool {
+    let digits = text
+        .strip_suffix("==")
+        .or(text.strip_suffix('='))
+        .unwrap_or(text);
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    !digits.is_empty() && text.len().is_multiple_of(4) && digits.bytes().all(is_digit)
+}
+
 fn named(name: &str) -> Option<NamedFormat> {
     let (name, pattern_length, problems): (_, _, fn(&str) -> Vec<String>) = match name {
         "dns1123Label" => ("DNS1123Label", 30, names::dns1123_label),
@@ -124,9 +132,7 @@ fn named(name: &str) -> Option<NamedFormat> {
             let parsed = Uuid::try_parse(text).is_ok();
             unless(plain && parsed, "does not match the UUID format")
         }),
-        "byte" => ("byte", 84, |text| {
-            unless(STANDARD.decode(text).is_ok(), "invalid base64")
-        }),
+        "byte" => ("byte", 84, |text| unless(is_base64(text), "invalid base64")),
         "date" => ("date", 71, |text| {
             unless(
                 text.len() == 10 && text.parse::<Date>().is_ok(),

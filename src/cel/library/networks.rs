@@ -183,7 +183,7 @@ fn parse_network(text: &str) -> Result<Network> {
     let digits = !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_digit());
     let leading_zero = prefix.len() > 1 && prefix.starts_with('0');
     let length: Option<u8> = prefix.parse().ok().filter(|_| digits && !leading_zero);
-    let length = length.ok_or_else(|| refused("bad bits after slash: ".to_owned().as_str()))?;
+    let length = length.ok_or_else(|| refused(&format!("bad bits after slash: {prefix:?}")))?;
     let most = if parsed.is_ipv4() { 32 } else { 128 };
     if length > most {
         return Err(refused("prefix length out of range"));

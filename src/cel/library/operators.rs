@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
-use regex::Regex;
 
 use super::super::extension::Extension;
+use super::super::pattern;
 use super::super::value::{Error, Key, List, Map, Result, Value};
+use super::super::work;
 use super::{Declaration, Implementation};
+use crate::meta::go::regexp::Program;
 
 /// An operator with its overloads.
 macro_rules! declare {
@@ -139,6 +141,43 @@ pub const DECLARATIONS: &[Declaration] = &[
     ),
 ];
 
+/// Reports whether an operator is one of values of the first operand's type.
+pub fn is_operand(operator: &str, value: &Value<'_>) -> bool {
+    use Value::{Bool, Bytes, Double, Duration, Int, List, String, Timestamp, Uint};
+    match operator {
+        "_+_" => matches!(
+            value,
+            Int(_)
+                | Uint(_)
+                | Double(_)
+                | String(_)
+                | Bytes(_)
+                | Timestamp(_)
+                | Duration(_)
+                | List(_)
+        ),
+        "_-_" => matches!(
+            value,
+            Int(_) | Uint(_) | Double(_) | Timestamp(_) | Duration(_)
+        ),
+        "-_" => matches!(value, Bool(_) | Int(_) | Double(_) | Duration(_)),
+        "_*_" | "_/_" => matches!(value, Int(_) | Uint(_) | Double(_)),
+        "_%_" => matches!(value, Int(_) | Uint(_)),
+        "_<_" | "_<=_" | "_>_" | "_>=_" => matches!(
+            value,
+            Bool(_)
+                | Int(_)
+                | Uint(_)
+                | Double(_)
+                | String(_)
+                | Bytes(_)
+                | Timestamp(_)
+                | Duration(_)
+        ),
+        _ => true,
+    }
+}
+
 fn overflow(kind: &str) -> Error {
     Error::new(format!("{kind} overflow"))
 }
@@ -244,7 +283,7 @@ fn ordered<'a>(
     holds: fn(std::cmp::Ordering) -> bool,
 ) -> Option<Result<Value<'a>>> {
     let [a, b] = args else { return None };
-    Some(a.compare(b).map(|order| Value::Bool(holds(order))))
+    is_operand("_<_", a).then(|| a.compare(b).map(|order| Value::Bool(holds(order))))
 }
 
 fn contained<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
@@ -268,7 +307,7 @@ fn size<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
 #[derive(Debug)]
 pub struct Pattern {
     pub text: Arc<str>,
-    pub regex: Regex,
+    pub program: Program,
 }
 
 impl Extension for Pattern {
@@ -290,19 +329,24 @@ impl Extension for Pattern {
     }
 }
 
-/// Calls `f` with the compiled pattern of an argument.
+/// Calls `then` with the compiled pattern of an argument, to search a text.
 fn with_pattern<'a>(
+    text: &str,
     pattern: &Value<'a>,
     wrap: impl Fn(String) -> String,
-    then: impl FnOnce(&Regex) -> Value<'a>,
+    then: impl FnOnce(&Program) -> Value<'a>,
 ) -> Option<Result<Value<'a>>> {
+    let search = |program: &Program| match pattern::search(program, text.len()) {
+        true => Ok(then(program)),
+        false => Err(Error::CostLimit),
+    };
     match pattern {
         Value::Extension(pattern) => {
             let pattern = pattern.as_any().downcast_ref::<Pattern>()?;
-            Some(Ok(then(&pattern.regex)))
+            Some(search(&pattern.program))
         }
-        Value::String(text) => Some(match super::super::pattern::compile(text.as_str()) {
-            Ok(regex) => Ok(then(&regex)),
+        Value::String(text) => Some(match pattern::compile(text.as_str()) {
+            Ok(program) => search(&program),
             Err(why) => Err(Error::new(wrap(why))),
         }),
         _ => None,
@@ -310,11 +354,14 @@ fn with_pattern<'a>(
 }
 
 fn matches<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
-    let [Value::String(text), pattern] = args else {
-        return None;
+    // The name of a type is matched, too, where the pattern has been compiled.
+    let (text, pattern) = match args {
+        [Value::String(text), pattern] => (text.as_str(), pattern),
+        [Value::Type(text), pattern @ Value::Extension(_)] => (text.as_str(), pattern),
+        _ => return None,
     };
-    let matches = |regex: &Regex| Value::Bool(regex.is_match(text.as_str()));
-    with_pattern(pattern, |why| why, matches)
+    let matches = |program: &Program| Value::Bool(program.regex.is_match(text));
+    with_pattern(text, pattern, |why| why, matches)
 }
 
 fn illegal(why: String) -> String {
@@ -325,25 +372,30 @@ fn find<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     let [Value::String(text), pattern] = args else {
         return None;
     };
-    let found = |regex: &Regex| {
-        let found = regex.find(text.as_str());
+    let text = text.as_str();
+    let found = |program: &Program| {
+        let found = program.regex.find(text);
         Value::text(found.map_or("", |found| found.as_str()))
     };
-    with_pattern(pattern, illegal, found)
+    with_pattern(text, pattern, illegal, found)
 }
 
 fn find_all<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     let (text, pattern, limit) = match args {
-        [Value::String(text), pattern] => (text, pattern, -1),
-        [Value::String(text), pattern, Value::Int(limit)] => (text, pattern, *limit),
+        [Value::String(text), pattern] => (text.as_str(), pattern, -1),
+        [Value::String(text), pattern, Value::Int(limit)] => (text.as_str(), pattern, *limit),
         _ => return None,
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let found = |regex: &Regex| {
-        let found = regex.find_iter(text.as_str()).take(limit);
-        Value::list(found.map(|found| Value::text(found.as_str())).collect())
+    let found = |program: &Program| {
+        // To know where a match ends may take all of the text behind it.
+        let found = program.regex.find_iter(text).take_while(|found| {
+            pattern::search(program, text.len() - found.end()) && work::copy(1)
+        });
+        let found = found.take(limit).map(|found| Value::text(found.as_str()));
+        Value::list(found.collect())
     };
-    with_pattern(pattern, illegal, found)
+    with_pattern(text, pattern, illegal, found)
 }
 
 /// A map with more entries, none of which it has.
@@ -357,9 +409,9 @@ fn insert<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     };
     let pairs = match more {
         [Value::Map(more)] => {
-            let keys = more.keys().into_iter();
-            keys.filter_map(|key| Some((more.get(&key)?, key)))
-                .map(|(value, key)| Ok((key, value?)))
+            let entries = more.entries().into_iter();
+            entries
+                .map(|(key, value)| Ok((key, value?)))
                 .collect::<Result<Vec<_>>>()
         }
         [key, value] => Ok(vec![(key.clone(), value.clone())]),
@@ -367,7 +419,7 @@ fn insert<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     };
     let insert = |pairs: Vec<(Value<'a>, Value<'a>)>| {
         for (key, value) in pairs {
-            let index = Key::of(&key).ok_or_else(Error::no_such_overload)?;
+            let index = Key::of_entry(&key, entries.len());
             if entries.contains_key(&index) {
                 let shown = super::conversions::shown(&key);
                 return Err(Error::new(format!(
@@ -391,7 +443,10 @@ pub fn item<'a>(list: &List<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>>
         Some(Key::Uint(_)) => i64::MAX,
         _ => {
             let message = match index {
-                Value::Double(number) => format!("unsupported index value {number} in list"),
+                Value::Double(_) => {
+                    let shown = super::conversions::shown(index);
+                    format!("unsupported index value {shown} in list")
+                }
                 other => format!("unsupported index type '{}' in list", other.type_name()),
             };
             return Err(Error::new(message));
@@ -400,5 +455,13 @@ pub fn item<'a>(list: &List<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>>
     let found = usize::try_from(position)
         .ok()
         .and_then(|position| list.get(position));
-    found.transpose()
+    match list {
+        List::Tree(_, schema)
+            if found.is_some() && !schema.is_unknown() && !matches!(index, Value::Int(_)) =>
+        {
+            let shown = super::conversions::shown(index);
+            Err(Error::new(format!("unsupported index: {shown}")))
+        }
+        _ => found.transpose(),
+    }
 }

@@ -30,7 +30,7 @@ pub const DECLARATIONS: &[Declaration] = &[
         "quantity_get_float": "kubernetes.Quantity() -> double"),
     declare!("asInteger", as_integer, "quantity_get_int": "kubernetes.Quantity() -> int"),
     declare!("isInteger", |args| {
-        Some(Ok(Value::Bool(integer(quantity(args.first()?)?).is_some())))
+        Some(Ok(Value::Bool(quantity(args.first()?)?.plain_i64().is_some())))
     }, "quantity_is_integer": "kubernetes.Quantity() -> bool"),
     declare!("add", |args| combined(args, Quantity::add),
         "quantity_add": "kubernetes.Quantity(kubernetes.Quantity) -> kubernetes.Quantity",
@@ -85,11 +85,6 @@ fn made<'a>(quantity: Quantity, is_computed: bool) -> Value<'a> {
     }))
 }
 
-/// The integer that a quantity is. In units smaller than one it is none, whatever its value.
-fn integer(quantity: &Quantity) -> Option<i64> {
-    quantity.as_i64().filter(|_| !quantity.is_finer_than(0))
-}
-
 fn parse<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     let [Value::String(text)] = args else {
         return None;
@@ -109,7 +104,7 @@ fn compare<'a>(
 }
 
 fn as_integer<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
-    let number = integer(quantity(args.first()?)?);
+    let number = quantity(args.first()?)?.plain_i64();
     Some(
         number
             .map(Value::Int)
@@ -117,7 +112,6 @@ fn as_integer<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     )
 }
 
-/// The quantity as the nearest double, by way of its decimal form.
 fn approximate<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     Some(Ok(Value::Double(quantity(args.first()?)?.approximate())))
 }

@@ -177,8 +177,12 @@ fn replace<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     let (text, old, new) = (text.as_str(), old.as_str(), new.as_str());
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let count = text.matches(old).take(limit).count();
-    if text.len().saturating_add(count.saturating_mul(new.len())) > MAX_BYTES {
+    let most = text.len().saturating_add(count.saturating_mul(new.len()));
+    if most > MAX_BYTES {
         return Some(too_large());
+    }
+    if !work::write(most) {
+        return Some(Err(Error::CostLimit));
     }
     Some(Ok(Value::text(text.replacen(old, new, limit))))
 }
@@ -203,6 +207,9 @@ fn split<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
     } else {
         text.splitn(limit, separator).collect()
     };
+    if !work::copy(parts.len()) {
+        return Some(Err(Error::CostLimit));
+    }
     Some(Ok(Value::list(
         parts.into_iter().map(Value::text).collect(),
     )))
@@ -276,6 +283,7 @@ fn joined<'a>(list: &List<'a>, separator: &str) -> Result<Value<'a>> {
         if out.len() > MAX_BYTES {
             return too_large();
         }
+        work::write(separator.len() + text.as_str().len());
     }
     Ok(Value::String(Text::Shared(out.into())))
 }

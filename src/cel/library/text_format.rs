@@ -43,7 +43,7 @@ fn formatted(text: &str, values: &List<'_>) -> Result<String> {
         next += 1;
         let before = out.len();
         clause.write(&value, &mut out).map_err(Error::new)?;
-        work::read(out.len() - before);
+        work::write(out.len() - before);
         if out.len() > MAX_BYTES {
             return Err(Error::new(format!("the result has over {MAX_BYTES} bytes")));
         }
@@ -185,16 +185,16 @@ impl Clause {
             ('d', Value::Int(number)) => out.push_str(&number.to_string()),
             ('d', Value::Uint(number)) => out.push_str(&number.to_string()),
             ('d', _) => return wrong("decimal clause can only be used on integers"),
+            // A zero has no sign.
             ('f', Value::Double(number)) => {
-                let precision = self.precision;
-                out.push_str(&special(*number).unwrap_or_else(|| grouped(*number, precision)));
+                let (number, precision) = (number + 0.0, self.precision);
+                out.push_str(&special(number).unwrap_or_else(|| grouped(number, precision)));
             }
             ('e', Value::Double(number)) => {
-                let precision = self.precision;
-                match special(*number) {
-                    Some(text) => out.push_str(&format!("{text:>precision$}")),
-                    None => out.push_str(&scientific(*number, precision)),
-                }
+                let (number, precision) = (number + 0.0, self.precision);
+                // What is said of the precision is taken for a width.
+                let text = special(number).unwrap_or_else(|| scientific(number));
+                out.push_str(&format!("{text:>precision$}"));
             }
             ('f' | 'e', Value::String(text))
                 if matches!(text.as_str(), "NaN" | "Infinity" | "-Infinity") =>
@@ -268,12 +268,12 @@ fn hex(value: &Value<'_>) -> Option<String> {
 }
 
 /// A number with one digit before the point and a power of ten as the printer of English writes it.
-fn scientific(number: f64, precision: usize) -> String {
+fn scientific(number: f64) -> String {
     const DIGITS: [char; 10] = [
         '\u{2070}', '\u{b9}', '\u{b2}', '\u{b3}', '\u{2074}', '\u{2075}', '\u{2076}', '\u{2077}',
         '\u{2078}', '\u{2079}',
     ];
-    let text = format!("{number:.precision$e}");
+    let text = format!("{number:.PRECISION$e}");
     let Some((mantissa, exponent)) = text.split_once('e') else {
         return text;
     };
@@ -296,11 +296,24 @@ fn write_text(value: &Value<'_>, out: &mut String) -> std::result::Result<(), St
              ints, doubles, maps, lists, types, durations, and timestamps, was given {}",
             value.type_name()
         )),
+        Value::Bytes(bytes) => {
+            out.push_str(plain(bytes)?);
+            Ok(())
+        }
         other => {
             out.push_str(&super::conversions::shown(other));
             Ok(())
         }
     }
+}
+
+/// The text that bytes are.
+fn plain(bytes: &[u8]) -> std::result::Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|_| {
+        "error during formatting: could not convert argument \"invalid UTF-8 in bytes, cannot \
+         convert to string\" to string"
+            .to_owned()
+    })
 }
 
 /// Writes a value within a list or map, as a literal.
@@ -312,7 +325,7 @@ fn write_item(value: &Value<'_>, out: &mut String) -> std::result::Result<(), St
         Value::String(text) => out.push_str(&super::strings::quoted(text.as_str())),
         Value::Bytes(bytes) => {
             out.push('b');
-            out.push_str(&super::strings::quoted(&String::from_utf8_lossy(bytes)));
+            out.push_str(&super::strings::quoted(plain(bytes)?));
         }
         Value::Timestamp(at) => {
             out.push_str(&format!("timestamp(\"{}\")", time::format_timestamp(*at)));
@@ -325,6 +338,12 @@ fn write_item(value: &Value<'_>, out: &mut String) -> std::result::Result<(), St
         }
         Value::Double(number) => {
             out.push_str(&format!("\"{}\"", number::format_double(*number)));
+        }
+        Value::Optional(_) | Value::Extension(_) => {
+            let ty = value.type_name();
+            return Err(format!(
+                "error during formatting: no formatting function for {ty}"
+            ));
         }
         other => return write_text(other, out),
     }
@@ -346,10 +365,16 @@ fn write_list(list: &List<'_>, out: &mut String) -> std::result::Result<(), Stri
 
 fn write_map(map: &Map<'_>, out: &mut String) -> std::result::Result<(), String> {
     let mut entries = Vec::new();
-    for key in map.keys() {
-        let value = map
-            .get(&key)
-            .unwrap_or_else(|| Err(Error::no_such_overload()));
+    for (key, value) in map.entries() {
+        if !matches!(
+            key,
+            Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::String(_)
+        ) {
+            let ty = key.type_name();
+            return Err(format!(
+                "error during formatting: no formatting function for map key of type {ty}"
+            ));
+        }
         let (mut shown, mut text) = (String::new(), String::new());
         write_item(&key, &mut shown)?;
         write_item(&value.map_err(|error| error.to_string())?, &mut text)?;

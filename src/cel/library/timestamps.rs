@@ -1,7 +1,9 @@
 //! Parts of times and durations (cel-go `common/types/timestamp.go`, `duration.go`).
 
+use std::num::IntErrorKind;
+
 use jiff::civil::DateTime;
-use jiff::tz::{Offset, TimeZone};
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span};
 
 use super::super::value::{Error, Result, Value};
@@ -62,24 +64,48 @@ pub const DECLARATIONS: &[Declaration] = &[
     ),
 ];
 
-/// The time zone of a name, or of an offset such as `-08:00`.
+/// The longest name of a time zone, which upstream takes for that of a file.
+const MAX_NAME_BYTES: usize = 255;
+
+/// The time zone of a name.
 fn zone(name: &str) -> Result<TimeZone> {
-    let unknown = || Error::new(format!("unknown time zone {name}"));
-    let Some((hours, minutes)) = name.split_once(':') else {
-        if name.is_empty() || name == "UTC" {
-            return Ok(TimeZone::UTC);
-        }
-        return TimeZone::get(name).map_err(|_| unknown());
+    if name.is_empty() || name == "UTC" {
+        return Ok(TimeZone::UTC);
+    }
+    if name.starts_with(['/', '\\']) || name.contains("..") {
+        return Err(Error::new("time: invalid location name"));
+    }
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Error::new("file name too long"));
+    }
+    // Names differ by the case of their letters.
+    let found = TimeZone::get(name).ok();
+    let found = found.filter(|zone| zone.iana_name() == Some(name));
+    found.ok_or_else(|| Error::new(format!("unknown time zone {name}")))
+}
+
+/// The offset of hours and minutes such as those of `-08:00`.
+fn offset(hours: &str, minutes: &str) -> Result<SignedDuration> {
+    let number = |text: &str| {
+        text.parse::<i64>().map_err(|why| {
+            let why = match why.kind() {
+                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            Error::new(format!("strconv.Atoi: parsing {text:?}: {why}"))
+        })
     };
-    let negative = hours.starts_with('-');
-    let hours: i32 = hours.parse().map_err(|_| unknown())?;
-    let minutes: i32 = minutes.parse().map_err(|_| unknown())?;
-    let minutes = if negative { -minutes } else { minutes };
-    let seconds = hours
-        .checked_mul(3600)
-        .and_then(|seconds| seconds.checked_add(minutes.checked_mul(60)?));
-    let offset = seconds.and_then(|seconds| Offset::from_seconds(seconds).ok());
-    Ok(offset.ok_or_else(unknown)?.to_time_zone())
+    let (whole, minutes) = (number(hours)?, number(minutes)?);
+    let minutes = if hours.starts_with('-') {
+        minutes.saturating_neg()
+    } else {
+        minutes
+    };
+    let seconds = whole
+        .saturating_mul(60)
+        .saturating_add(minutes)
+        .saturating_mul(60);
+    Ok(SignedDuration::from_secs(seconds))
 }
 
 /// The years after which the days of the calendar are the same again.
@@ -98,11 +124,19 @@ fn moved(at: DateTime) -> i16 {
 
 /// A time of UTC as clocks of a time zone show it, but for the years by which it is moved.
 fn local(at: DateTime, name: &str) -> Result<DateTime> {
-    let zone = zone(name)?;
     let earlier = at.checked_sub(Span::new().years(moved(at)));
-    let zoned = earlier.and_then(|at| at.to_zoned(TimeZone::UTC));
-    let zoned = zoned.map_err(|_| Error::new("timestamp overflow"))?;
-    Ok(zoned.with_time_zone(zone).datetime())
+    let local = match name.split_once(':') {
+        Some((hours, minutes)) => {
+            let offset = offset(hours, minutes)?;
+            earlier.and_then(|at| at.checked_add(offset))
+        }
+        None => {
+            let zone = zone(name)?;
+            let zoned = earlier.and_then(|at| at.to_zoned(TimeZone::UTC));
+            zoned.map(|at| at.with_time_zone(zone).datetime())
+        }
+    };
+    local.map_err(|_| Error::new("timestamp overflow"))
 }
 
 fn year<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {

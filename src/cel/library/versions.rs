@@ -181,7 +181,7 @@ fn is_identifier(byte: u8) -> bool {
 }
 
 fn parse_number(text: &str, name: &str) -> std::result::Result<u64, String> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         let lower = name.to_ascii_lowercase();
         return Err(format!(
             "Invalid character(s) found in {lower} number {text:?}"
@@ -192,8 +192,12 @@ fn parse_number(text: &str, name: &str) -> std::result::Result<u64, String> {
             "{name} number must not contain leading zeroes {text:?}"
         ));
     }
-    let out_of_range = |_| format!("strconv.ParseUint: parsing {text:?}: value out of range");
-    text.parse().map_err(out_of_range)
+    let why = match text {
+        "" => "invalid syntax",
+        _ => "value out of range",
+    };
+    let refused = |_| format!("strconv.ParseUint: parsing {text:?}: {why}");
+    text.parse().map_err(refused)
 }
 
 fn parse_identifier(text: &str) -> std::result::Result<Identifier, String> {

@@ -82,13 +82,7 @@ impl Parser<'_> {
             Kind::Minus if !self.is_negative_literal() => {
                 let count = self.run(Kind::Minus);
                 if !FIRST.contains(&self.peek().kind) {
-                    let offending = self.peek();
-                    let text = self.source.text(token.start, offending.end);
-                    let text = text.trim_end_matches('\n').to_owned();
-                    self.syntax_error(
-                        offending,
-                        &format!("no viable alternative at input '{text}'"),
-                    );
+                    let Stop = self.no_alternative(token);
                     self.unexpected("mismatched", &listed(FIRST));
                     return Err(Stop);
                 }

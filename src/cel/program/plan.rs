@@ -12,7 +12,8 @@ use super::super::library::{self, Pattern};
 use super::super::pattern;
 use super::super::value::{Entries, Error, Key, List, Result, Text, Value};
 use super::{
-    Call, Fold, HashSet, Index, Lookup, Node, Program, Select, is_attribute, no_such_overload,
+    Call, Fold, HashSet, Index, Lookup, Node, Program, Select, begins_with_name, is_attribute,
+    no_qualifier, no_such_overload,
 };
 
 /// Makes a program of a checked expression.
@@ -142,10 +143,15 @@ impl Planner<'_> {
 
     fn index(&mut self, call: &CallExpr, operand: &Expr, key: &Expr) -> Result<Node> {
         let (operand, key) = (self.node(operand)?, self.node(key)?);
+        if let Node::Constant(key) = &key
+            && let Some(ty) = no_qualifier(key, false)
+        {
+            return Err(Error::new(format!("invalid qualifier type: {ty}")));
+        }
         Ok(Node::Index(Box::new(Index {
             optional: call.function == "_[?_]",
             chained: is_attribute(&operand),
-            keyed_by_name: is_attribute(&key) && !matches!(key, Node::Conditional(_)),
+            keyed_by_name: begins_with_name(&key),
             operand,
             key,
         })))
@@ -185,7 +191,7 @@ impl Planner<'_> {
             let converted = converted.unwrap_or_else(|| Err(no_such_overload(name, args)))?;
             return Ok(Node::Constant(converted));
         }
-        if name == "@in"
+        if self.checked.overloads(expr.id) == ["in_list"]
             && let [_, Node::Constant(Value::List(list))] = planned.as_slice()
             && let Some(known) = membership(list)
         {
@@ -198,13 +204,22 @@ impl Planner<'_> {
         if let ("matches" | "find" | "findAll", Some(Node::Constant(Value::String(text)))) =
             (name, planned.get(1))
         {
-            let regex = pattern::compile(text.as_str()).map_err(Error::new)?;
+            let budget = self.environment.budget();
+            let program = pattern::compile_constant(text.as_str(), &budget).map_err(Error::new)?;
             let text: Arc<str> = text.as_str().into();
-            let compiled = Value::Extension(Arc::new(Pattern { text, regex }));
+            let compiled = Value::Extension(Arc::new(Pattern { text, program }));
             if let Some(place) = planned.get_mut(1) {
                 *place = Node::Constant(compiled);
             }
         }
+        let overloads = match self.checked.overloads(expr.id) {
+            _ if library::looks_itself(name) => &[],
+            [chosen] => {
+                let found = function.overloads.iter().find(|one| one.id == *chosen);
+                found.map_or(&[][..], std::slice::from_ref)
+            }
+            _ => function.overloads.as_slice(),
+        };
         let is_compiled = matches!(planned.get(1), Some(Node::Constant(Value::Extension(_))));
         let overload = match self.checked.overloads(expr.id) {
             [overload] => overload,
@@ -220,6 +235,7 @@ impl Planner<'_> {
                 && name != "format"
                 && (!overload.is_empty() || name.starts_with(['_', '@', '-', '!'])),
             args: planned,
+            overloads,
             charge: Charge::new(name, overload),
         })))
     }
@@ -254,9 +270,10 @@ impl Planner<'_> {
         }
         let constants: Option<Entries<'static>> = nodes
             .iter()
-            .map(|entry| match entry {
+            .enumerate()
+            .map(|(at, entry)| match entry {
                 (Node::Constant(key), Node::Constant(value), false) => {
-                    Some((Key::of(key)?, (key.clone(), value.clone())))
+                    Some((Key::of_entry(key, at), (key.clone(), value.clone())))
                 }
                 _ => None,
             })

@@ -5,8 +5,10 @@ use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::blocking::{run_blocking, run_blocking_if};
 use crate::cel::{
-    self, Checked, Environment, Error, PER_CALL_LIMIT, Program, Schema, Type, Value as CelValue,
+    self, Checked, CompileBudget, Environment, Error, PER_CALL_LIMIT, Program, Schema, Type,
+    Value as CelValue,
 };
 use crate::extensions::schema::cel_schema::Schemas;
 use crate::extensions::schema::field_path;
@@ -17,6 +19,8 @@ use crate::meta::{ErrorList, FieldError, Map, Path, Value};
 
 /// The most that the rules of one object may cost together (apiserver `apis/cel/config.go`).
 pub const OBJECT_BUDGET: u64 = 10_000_000;
+/// The cost from which rules are evaluated beside the tasks of other requests: some milliseconds.
+const LARGE_COST: u64 = 100_000;
 /// The longest message that an expression may make, in bytes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
@@ -64,9 +68,12 @@ pub fn compiled(
     rules: &[ValidationRule],
     props: &JsonSchemaProps,
     schema: &Arc<Schema>,
+    budget: &CompileBudget,
 ) -> Vec<CompiledRule> {
     let environment = |optional: bool| {
-        let environment = Environment::new().with_schema("self", schema);
+        let environment = Environment::new()
+            .with_budget(budget)
+            .with_schema("self", schema);
         match schema.ty() {
             Some(ty) if optional => environment.with_variable("oldSelf", Type::optional(ty)),
             Some(ty) => environment.with_variable("oldSelf", ty),
@@ -204,7 +211,7 @@ impl RuleValidator {
         if !has_rules(props) {
             return None;
         }
-        Self::node(props, props, true, &mut Schemas::default())
+        run_blocking(|| Self::node(props, props, true, &mut Schemas::default()))
     }
 
     /// Compiles the rules that `validation` has for values of `props`.
@@ -219,7 +226,7 @@ impl RuleValidator {
         let rules = if validation.rules.is_empty() {
             Vec::new()
         } else {
-            compiled(&validation.rules, props, &schema)
+            compiled(&validation.rules, props, &schema, &schemas.budget)
         };
         let items = match (&validation.items, &props.items) {
             (Some(validation), Some(props)) => {
@@ -280,8 +287,29 @@ impl RuleValidator {
                 around: None,
             },
         };
-        self.check(subject, &Path::default(), &mut outcome);
+        run_blocking_if(self.max_cost() > LARGE_COST, || {
+            self.check(subject, &Path::default(), &mut outcome);
+        });
         (outcome.errors, outcome.warnings)
+    }
+
+    /// The most that the rules may cost, each of them evaluated once.
+    fn max_cost(&self) -> u64 {
+        let own = self
+            .rules
+            .iter()
+            .map(|rule| rule.max_cost.saturating_add(rule.max_message_cost));
+        let below = self
+            .items
+            .iter()
+            .chain(&self.additional)
+            .map(|below| below.max_cost());
+        let parts = self
+            .properties
+            .values()
+            .chain(&self.all_of)
+            .map(Self::max_cost);
+        own.chain(below).chain(parts).fold(0, u64::saturating_add)
     }
 
     fn check(&self, subject: Subject<'_>, path: &Path, outcome: &mut Outcome) {

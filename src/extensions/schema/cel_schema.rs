@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::cel::{Field, ListType, MAX_REQUEST_BYTES, Object, RESERVED, Schema, Shape};
+use crate::cel::{
+    CompileBudget, Field, ListType, MAX_REQUEST_BYTES, Object, RESERVED, Schema, Shape,
+};
 use crate::extensions::schema::json_schema_props::JsonSchemaProps;
 
 /// The longest durations and times, in characters with quotes.
@@ -55,6 +57,8 @@ pub struct Schemas<'p> {
     known: HashMap<(*const JsonSchemaProps, bool), Arc<Schema>>,
     /// The count of type names that do not say where the object is.
     numbered: usize,
+    /// The budget of compiling the rules of the definition.
+    pub budget: CompileBudget,
     definition: PhantomData<&'p JsonSchemaProps>,
 }
 

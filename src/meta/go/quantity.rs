@@ -38,6 +38,8 @@ pub struct Quantity {
     mantissa: i128,
     scale: i32,
     format: Format,
+    /// Reports whether upstream keeps it as a decimal (`inf.Dec`) and not in an i64.
+    is_decimal: bool,
 }
 
 /// The digits and suffix of a quantity's text.
@@ -54,8 +56,8 @@ impl Quantity {
     pub fn new(value: i64, format: Format) -> Self {
         Self {
             mantissa: value.into(),
-            scale: 0,
             format,
+            ..Self::default()
         }
     }
 
@@ -114,10 +116,18 @@ impl Quantity {
         if exact { value.try_into().ok() } else { None }
     }
 
-    /// Returns the nearest double, by way of the decimal form.
+    /// The number, where upstream keeps it as an integer that it need not compute: what is in
+    /// smaller units is none, nor a decimal, whatever its value (`AsInt64`).
+    pub fn plain_i64(&self) -> Option<i64> {
+        self.as_i64()
+            .filter(|_| !self.is_decimal && self.scale >= 0)
+    }
+
+    /// The number as a double, rounded as upstream rounds it (`AsApproximateFloat64`).
+    #[allow(clippy::cast_precision_loss)] // that is what is done
     pub fn approximate(&self) -> f64 {
-        let text = format!("{}e{}", self.mantissa, self.scale);
-        text.parse().unwrap_or(f64::NAN)
+        let power: f64 = format!("1e{}", self.scale).parse().unwrap_or(f64::NAN);
+        self.mantissa as f64 * power
     }
 
     /// Reports whether it is kept in units smaller than `10^scale`, even if it is a whole number of
@@ -141,6 +151,11 @@ impl Quantity {
         if self.is_zero() {
             self.format = other.format;
         }
+        if let Some(sum) = self.short_sum(other) {
+            (self.mantissa, self.scale) = sum;
+            return;
+        }
+        self.is_decimal = true;
         let scale = self.scale.min(other.scale);
         self.mantissa = self
             .at_scale(scale)
@@ -151,10 +166,31 @@ impl Quantity {
 
     /// Subtracts `other`; zero takes over the format of `other`.
     pub fn sub(&mut self, other: &Self) {
-        self.add(&Self {
-            mantissa: -other.mantissa,
-            ..*other
-        });
+        let mut opposite = *other;
+        // Upstream negates an i64, the least of which is its own negative.
+        if !other.is_decimal && other.mantissa == i64::MIN.into() && self.short_sum(other).is_some()
+        {
+            return self.add(other);
+        }
+        opposite.neg();
+        self.add(&opposite);
+    }
+
+    /// The mantissa and scale of a sum, if upstream computes it with an i64.
+    fn short_sum(&self, other: &Self) -> Option<(i128, i32)> {
+        if self.is_decimal || other.is_decimal {
+            return None;
+        }
+        if other.is_zero() {
+            return Some((self.mantissa, self.scale));
+        }
+        if self.is_zero() {
+            return Some((other.mantissa, other.scale));
+        }
+        let scale = self.scale.min(other.scale);
+        let part = |of: &Self| i64::try_from(of.at_scale(scale).0).ok();
+        let sum = part(self)?.checked_add(part(other)?)?;
+        Some((sum.into(), scale))
     }
 
     pub fn neg(&mut self) {
@@ -227,6 +263,7 @@ fn parse(text: &str) -> Result<(Quantity, bool), QuantityError> {
         mantissa,
         scale: -fraction,
         format,
+        is_decimal: !is_short(&parts, base, exponent),
     };
     if base == 10 {
         quantity.scale = quantity.scale.saturating_add(exponent);
@@ -234,12 +271,15 @@ fn parse(text: &str) -> Result<(Quantity, bool), QuantityError> {
         quantity.mantissa = mantissa.checked_mul(1i128 << exponent).unwrap_or(i128::MAX);
     }
     let kept = text == "0" || is_kept(&parts, base, exponent, &quantity);
-    if !is_short(&parts, base, exponent) {
+    if quantity.is_decimal {
         // Upstream's long way; only it caps and changes the format.
         quantity.round_up(NANO);
         let cap = Quantity::new(i64::MAX, format);
         if format == Format::BinarySi && quantity > cap {
-            quantity = cap;
+            quantity = Quantity {
+                is_decimal: true,
+                ..cap
+            };
         }
         if format == Format::BinarySi && !quantity.is_zero() && quantity < Quantity::new(1, format)
         {

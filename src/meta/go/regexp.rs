@@ -289,11 +289,32 @@ impl<'a> Translator<'a> {
         }
     }
 
+    /// Copies the text up to `\E` as it is.
+    fn quoted(&mut self) {
+        const END: &str = "\\E";
+        let rest = self.rest();
+        let (text, after) = rest.split_once(END).unwrap_or((rest, ""));
+        let (escaped, end) = (regex::escape(text), self.pattern.len() - after.len());
+        self.out.push_str(&escaped);
+        self.at = end;
+    }
+
+    /// Copies a character of up to three octal digits.
+    fn octal(&mut self, first: char) {
+        let more = self.rest().chars().take(2).take_while(|c| is_octal(*c));
+        let digits: String = std::iter::once(first).chain(more).collect();
+        self.at += digits.len() - 1;
+        let code = u32::from_str_radix(&digits, 8).unwrap_or_default();
+        self.out.push_str(&format!("\\x{{{code:x}}}"));
+    }
+
     fn escape(&mut self, in_class: bool) -> Result<(), String> {
         let Some(next) = self.next() else {
             return Err(mistake("trailing backslash at end of expression", ""));
         };
         match next {
+            'Q' if !in_class => self.quoted(),
+            '0'..='7' if next == '0' || self.rest().starts_with(is_octal) => self.octal(next),
             'd' | 'D' => self.perl_class(next == 'D', "0-9", in_class),
             'w' | 'W' => self.perl_class(next == 'W', "0-9A-Za-z_", in_class),
             's' | 'S' => self.perl_class(next == 'S', "\\t\\n\\f\\r ", in_class),
@@ -306,7 +327,9 @@ impl<'a> Translator<'a> {
             'A' | 'z' if !in_class => self.out.extend(['\\', next]),
             'a' | 'f' | 't' | 'n' | 'r' | 'v' => self.out.extend(['\\', next]),
             c if c.is_ascii_punctuation() => self.out.extend(['\\', c]),
-            c if !c.is_ascii() => self.out.push(c),
+            c if c.is_ascii() && !c.is_ascii_alphanumeric() => {
+                self.out.push_str(&format!("\\x{:02x}", u32::from(c)));
+            }
             c => return Err(mistake("invalid escape sequence", &format!("\\{c}"))),
         }
         Ok(())
@@ -321,6 +344,10 @@ fn group_is_known(text: &str) -> bool {
             .filter(|rest| !rest.starts_with(['=', '!']))
     });
     named.is_some() || rest[flags_of(text).len()..].starts_with([':', ')'])
+}
+
+fn is_octal(c: char) -> bool {
+    c.is_digit(8)
 }
 
 /// The flags of a group that starts with `(?`.
@@ -378,6 +405,10 @@ mod tests {
             ("a{2}?", "aa", true),
             ("^\\p{Lu}[\\p{L}]$", "Éa", true),
             ("(?i)^ab$", "AB", true),
+            ("^\\Qa.b\\E+$", "a.bb", true),
+            ("^\\Qa.b", "axb", false),
+            ("^\\141[\\0142]$", "ab", false),
+            ("^\\141[\\142]\\ $", "ab ", true),
         ];
         for (pattern, text, want) in cases {
             assert_eq!(
@@ -398,6 +429,9 @@ mod tests {
             ("a**", "invalid nested repetition operator: `**`"),
             ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
             ("\\y", "invalid escape sequence: `\\y`"),
+            ("\\1", "invalid escape sequence: `\\1`"),
+            ("[\\Q]", "invalid escape sequence: `\\Q`"),
+            ("\\é", "invalid escape sequence: `\\é`"),
             ("a{1001}", "invalid repeat count: `{1001}`"),
             ("a{2,1}", "invalid repeat count: `{2,1}`"),
         ];

@@ -138,7 +138,7 @@ impl<'p> SchemaWalk<'_, 'p> {
         let cardinality = node
             .cardinality
             .unwrap_or(MAX_REQUEST_BYTES / (seen.min_bytes + 1));
-        let all = compiled(&schema.rules, schema, &seen);
+        let all = compiled(&schema.rules, schema, &seen, &self.schemas.budget);
         for (index, (compiled, rule)) in all.iter().zip(&schema.rules).enumerate() {
             let place = place.index(index);
             self.costs(compiled, cardinality, &place);

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use crate::base::blocking::run_blocking;
 use crate::extensions::definition::go_format;
 use crate::extensions::definition::validation::cel_rules;
 use crate::extensions::definition::validation::defaults;
@@ -155,7 +156,7 @@ pub fn validation(
     walk.schema(errors, schema, &LazyPath::Root(root.as_str()), true);
     if errors.len() == before {
         if rules.structural && late.is_none() {
-            cel_rules::validate(errors, schema, &root);
+            run_blocking(|| cel_rules::validate(errors, schema, &root));
         }
         errors.extend(late);
     }
