@@ -104,6 +104,22 @@ async fn define(server: &TestServer, definition: &Value) {
     }
 }
 
+/// Waits until the watch cache serves the objects, so that a conversion is kept.
+async fn cached(server: &TestServer, webhook: &Webhook) {
+    create(server, V1, &widget("v1", "warm", json!({}))).await;
+    let begun = std::time::Instant::now();
+    loop {
+        expect(server, 200, ask("GET", &format!("{V2}/warm"))).await;
+        webhook.take();
+        expect(server, 200, ask("GET", &format!("{V2}/warm"))).await;
+        if webhook.take().is_empty() {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "nothing is kept");
+    }
+    expect(server, 200, ask("DELETE", &format!("{V1}/warm"))).await;
+}
+
 /// Sends a request and checks the status; returns the body.
 async fn expect(server: &TestServer, status: u16, ask: super::Ask<'_>) -> Value {
     let answer = ask.answer(server).await;
@@ -277,6 +293,7 @@ async fn a_list_takes_few_calls_and_an_object_is_converted_once() {
     both(&[], async |server| {
         let webhook = Webhook::start(convert).await;
         define(server, &widgets(&webhook, "v1", &["v1"])).await;
+        cached(server, &webhook).await;
         // Four of these are in one call.
         let text = "x".repeat(500 << 10);
         for number in 0..9 {
@@ -320,6 +337,26 @@ async fn a_list_takes_few_calls_and_an_object_is_converted_once() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_at_the_same_time_wait_for_one_call() {
+    const READERS: usize = 50;
+    both(&[], async |server| {
+        let webhook = Webhook::start(convert).await;
+        define(server, &widgets(&webhook, "v1", &["v1"])).await;
+        cached(server, &webhook).await;
+        create(server, V1, &widget("v1", "a", json!({"before": "x"}))).await;
+        let new = format!("{V2}/a");
+        let reads = (0..READERS).map(|number| {
+            let path = if number % 2 == 0 { &new } else { V2 };
+            ask("GET", path).status(server)
+        });
+        let statuses = futures::future::join_all(reads).await;
+        assert_eq!(statuses, [200; READERS]);
+        assert_eq!(webhook.take().len(), 1);
+    })
+    .await;
+}
+
 /// A watch, which yields its events one by one.
 struct Watch(hyper::body::Incoming, Vec<u8>);
 
@@ -356,6 +393,7 @@ async fn many_watchers_cause_one_call_for_each_event() {
     both(&[], async |server| {
         let webhook = Webhook::start(convert).await;
         define(server, &widgets(&webhook, "v1", &["v1"])).await;
+        cached(server, &webhook).await;
         create(server, V1, &widget("v1", "a", json!({"before": "1"}))).await;
         let path = format!("{V2}?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
         let mut watches = Vec::new();

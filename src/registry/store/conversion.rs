@@ -52,10 +52,16 @@ type Conversion<'a> = (&'a dyn Custom, &'a Arc<dyn Converter>, &'a Arc<Conversio
 type Call = BoxFuture<'static, Result<Arc<[Arc<CachedObject>]>>>;
 
 /// An object's place in a batch.
-#[derive(Clone)]
 struct Place<T> {
     call: T,
     index: usize,
+}
+
+impl Place<WeakShared<Call>> {
+    /// The call, unless nobody waits for it any more.
+    fn upgrade(&self) -> Option<(Shared<Call>, usize)> {
+        Some((self.call.upgrade()?, self.index))
+    }
 }
 
 /// An object on its way to a reader.
@@ -193,8 +199,6 @@ impl Store {
                 pending.push(Pending::Done(object));
             } else if let Some(kept) = conversions.kept(&object) {
                 pending.push(Pending::Done(kept));
-            } else if let Some(place) = self.join(&object, &mut calls) {
-                pending.push(Pending::Called(place));
             } else {
                 if batch.len() == MAX_BATCH_OBJECTS
                     || (!batch.is_empty() && bytes + object.value.len() > MAX_BATCH_BYTES)
@@ -230,29 +234,8 @@ impl Store {
         served.collect()
     }
 
-    /// The place of an object in a call that is under way, which joins `calls`.
-    fn join(
-        &self,
-        object: &Arc<CachedObject>,
-        calls: &mut Vec<Shared<Call>>,
-    ) -> Option<Place<usize>> {
-        let in_flight = self.conversions.as_ref()?.in_flight.lock();
-        let place = in_flight.get(&address(object)).cloned();
-        // What `upgrade` returns may be the last owner, whose end needs the lock.
-        drop(in_flight);
-        let place = place?;
-        let call = place.call.upgrade()?;
-        let known = calls.iter().position(|known| known.ptr_eq(&call));
-        if known.is_none() {
-            calls.push(call);
-        }
-        Some(Place {
-            call: known.unwrap_or(calls.len() - 1),
-            index: place.index,
-        })
-    }
-
-    /// Begins the call for a batch, the objects with their numbers in `pending`.
+    /// Sees to a batch of objects, which come with their numbers in `pending`: those that a call is
+    /// under way for wait for it, and a call begins for the others.
     fn call(
         &self,
         batch: Vec<(usize, Arc<CachedObject>)>,
@@ -263,23 +246,53 @@ impl Store {
         let Some((.., conversions)) = self.conversion() else {
             return;
         };
-        let objects: Arc<[_]> = batch.iter().map(|(_, object)| object.clone()).collect();
+        let mut set = |number: usize, state: Pending| {
+            if let Some(pending) = pending.get_mut(number) {
+                *pending = state;
+            }
+        };
+        let (mut numbers, mut objects) = (Vec::new(), Vec::new());
+        // Held to the end, so that nobody else begins a call for the same objects meanwhile.
+        let mut in_flight = conversions.in_flight.lock();
+        for (number, object) in batch {
+            let place = in_flight.get(&address(&object));
+            if let Some((call, index)) = place.and_then(Place::upgrade) {
+                let known = calls.iter().position(|known| known.ptr_eq(&call));
+                let place = Place {
+                    call: known.unwrap_or(calls.len()),
+                    index,
+                };
+                set(number, Pending::Called(place));
+                if known.is_none() {
+                    calls.push(call);
+                }
+            } else if let Some(kept) = conversions.kept(&object) {
+                // The call has ended since.
+                set(number, Pending::Done(kept));
+            } else {
+                numbers.push(number);
+                objects.push(object);
+            }
+        }
+        if objects.is_empty() {
+            return;
+        }
+        let guard = InFlightGuard {
+            conversions: conversions.clone(),
+            objects: objects.into(),
+        };
+        let objects = guard.objects.clone();
         let call = self
             .clone()
-            .convert_batch(objects, retention)
+            .convert_batch(guard, retention)
             .boxed()
             .shared();
-        let mut in_flight = conversions.in_flight.lock();
-        for (index, (number, object)) in batch.into_iter().enumerate() {
+        for (index, (number, object)) in numbers.into_iter().zip(objects.iter()).enumerate() {
             if let (true, Some(call)) = (object.is_shared(), call.downgrade()) {
-                in_flight.insert(address(&object), Place { call, index });
+                in_flight.insert(address(object), Place { call, index });
             }
-            if let Some(pending) = pending.get_mut(number) {
-                *pending = Pending::Called(Place {
-                    call: calls.len(),
-                    index,
-                });
-            }
+            let call = calls.len();
+            set(number, Pending::Called(Place { call, index }));
         }
         drop(in_flight);
         calls.push(call);
@@ -287,15 +300,12 @@ impl Store {
 
     async fn convert_batch(
         self,
-        objects: Arc<[Arc<CachedObject>]>,
+        guard: InFlightGuard,
         retention: Retention,
     ) -> Result<Arc<[Arc<CachedObject>]>> {
+        let objects = &guard.objects;
         let Some((custom, converter, conversions)) = self.conversion() else {
-            return Ok(objects);
-        };
-        let _guard = InFlightGuard {
-            conversions: conversions.clone(),
-            objects: objects.clone(),
+            return Ok(objects.clone());
         };
         let large = objects
             .iter()

@@ -322,7 +322,10 @@ impl Events {
                 match change {
                     Ok(change) if self.store.converts() => {
                         self.converting = self.convert(change);
-                        continue;
+                        if self.converting.is_some() {
+                            continue;
+                        }
+                        Ok(None)
                     }
                     Ok(change) => {
                         self.delivered = change.revision;
