@@ -287,7 +287,11 @@ impl<'s, 'a> State<'s, 'a> {
                 let args = self.arguments(operands.as_slice(), Charge::Equality, true)?;
                 self.spend(Charge::Equality.of(&args, None))?;
                 match args.as_slice() {
-                    [a, b] => Ok(Value::Bool(a.is_equal(b)? == *wanted)),
+                    // What cannot be compared is different.
+                    [a, b] => match absorbed(a.is_equal(b))? {
+                        Err(_) if !wanted => Ok(Value::Bool(true)),
+                        equal => Ok(Value::Bool(equal? == *wanted)),
+                    },
                     _ => Err(Error::no_such_overload()),
                 }
             }

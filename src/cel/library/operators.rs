@@ -440,10 +440,9 @@ fn insert<'a>(args: &[Value<'a>]) -> Option<Result<Value<'a>>> {
 pub fn item<'a>(list: &List<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>> {
     let position = match Key::of(index) {
         Some(Key::Int(number)) if !matches!(index, Value::Bool(_)) => number,
-        Some(Key::Uint(_)) => i64::MAX,
         _ => {
             let message = match index {
-                Value::Double(_) => {
+                Value::Double(_) | Value::Uint(_) => {
                     let shown = super::conversions::shown(index);
                     format!("unsupported index value {shown} in list")
                 }
