@@ -113,6 +113,10 @@ impl Storage for ScriptedStorage {
         Ok(())
     }
 
+    async fn size(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     fn check_integrity(&self) -> Result<()> {
         Ok(())
     }

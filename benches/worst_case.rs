@@ -12,8 +12,9 @@ use keelson::internals::auth::User;
 use keelson::internals::auth::{Rule, uncovered};
 use keelson::internals::builtin::strategy;
 use keelson::internals::codec::{json, protobuf, yaml};
-use keelson::internals::extensions::Definition;
-use keelson::internals::extensions::resources;
+use keelson::internals::extensions::{
+    Budget, CustomResourceDefinitions, Definition, JsonPath, resources,
+};
 use keelson::internals::merge::patch::{json as json_patch, merge, strategic};
 use keelson::internals::merge::{OneVersion, Ty, Writer, update};
 use keelson::internals::meta::FieldSelector;
@@ -379,6 +380,8 @@ fn conditions(c: &mut Criterion) {
 
 /// A definition with fields of every kind.
 fn widgets() -> Definition {
+    let alternatives: Vec<Value> = (1..=64).map(|at| tree!({"maximum": -at})).collect();
+    let choices: Vec<String> = (0..10_000).map(|at| format!("choice-{at}")).collect();
     let spec = tree!({"type": "object", "properties": {
         "numbers": {"type": "array", "items": {"type": "integer"}},
         "filled": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string", "default": "y".repeat(10_000)}}}},
@@ -386,6 +389,9 @@ fn widgets() -> Definition {
         "keyed": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
             "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "string", "maxLength": 1}}}},
         "maps": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer"}}}}},
+        "either": {"type": "array", "items": {"type": "integer", "anyOf": alternatives}},
+        "chosen": {"type": "array", "items": {"type": "string", "enum": choices}},
+        "matched": {"type": "array", "items": {"type": "string", "pattern": "^(a+b?)*c$"}},
     }});
     let mut version = tree!({"name": "v1", "served": true, "storage": true});
     let mut definition = tree!({"metadata": {"name": "widgets.example.com", "uid": "u"}, "spec": {"group": "example.com", "scope": "Namespaced",
@@ -431,7 +437,27 @@ fn custom(c: &mut Criterion) {
             )),
         ),
     ];
-    for (name, object) in &cases {
+    let more = [
+        (
+            "alternatives",
+            widget(format!("{{\"either\":[{}]}}", fill(|at| at.to_string()))),
+        ),
+        (
+            "enumerations",
+            widget(format!(
+                "{{\"chosen\":[{}]}}",
+                fill(|at| format!("\"choice-{at}\""))
+            )),
+        ),
+        (
+            "patterns",
+            widget(format!(
+                "{{\"matched\":[\"{}\"]}}",
+                "a".repeat(BODY_BYTES - 1024)
+            )),
+        ),
+    ];
+    for (name, object) in cases.iter().chain(&more) {
         c.bench_function(&format!("custom object: {name}"), |b| {
             b.iter(|| {
                 let mut object = object.clone();
@@ -465,6 +491,45 @@ fn custom(c: &mut Criterion) {
             });
         });
     }
+}
+
+/// Definitions as large as a body may be.
+fn definitions(c: &mut Criterion) {
+    let definition = |versions: String| {
+        Object(map(&format!(
+            "{{\"metadata\":{{\"name\":\"widgets.example.com\"}},\"spec\":{{\"group\":\"example.com\",\"scope\":\"Namespaced\",\
+             \"names\":{{\"plural\":\"widgets\",\"kind\":\"Widget\"}},\"versions\":[{versions}]}}}}"
+        )))
+    };
+    let fields = fill(|at| {
+        let pattern = format!("^(a{at}|[b-z]{{2,5}})+$");
+        format!("\"f{at}\":{{\"type\":\"string\",\"pattern\":\"{pattern}\"}}")
+    });
+    let schema =
+        format!("{{\"openAPIV3Schema\":{{\"type\":\"object\",\"properties\":{{{fields}}}}}}}");
+    let version = |name: &str, schema: &str| {
+        format!("{{\"name\":\"{name}\",\"served\":true,\"storage\":true,\"schema\":{schema}}}")
+    };
+    let cases = [
+        ("patterns", definition(version("v1", &schema))),
+        (
+            "versions",
+            definition(fill(|at| version(&format!("v{at}"), "{}"))),
+        ),
+    ];
+    for (name, definition) in &cases {
+        c.bench_function(&format!("definition: {name}"), |b| {
+            b.iter(|| check(&CustomResourceDefinitions, definition))
+        });
+    }
+    let path = JsonPath::parse(".spec..x..x..x").expect("a path");
+    let object = value(&format!(
+        "{{\"spec\":[{}]}}",
+        fill(|_| "{\"x\":{}}".to_owned())
+    ));
+    c.bench_function("columns: descents", |b| {
+        b.iter(|| path.first(&object, &Budget::default()).is_some())
+    });
 }
 
 fn queries(c: &mut Criterion) {
@@ -520,6 +585,6 @@ fn queries(c: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(5));
-    targets = bodies, patches, managed_fields, validation, metadata, conditions, custom, queries
+    targets = bodies, patches, managed_fields, validation, metadata, conditions, custom, definitions, queries
 }
 criterion_main!(benches);

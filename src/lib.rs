@@ -74,10 +74,10 @@ pub mod internals {
     }
     pub mod extensions {
         pub use crate::extensions::definition::Definition;
-        pub use crate::extensions::resources;
         pub use crate::extensions::schema::cel_rules::RuleValidator;
         pub use crate::extensions::schema::cel_schema;
         pub use crate::extensions::schema::json_schema_props::JsonSchemaProps;
+        pub use crate::extensions::{Budget, CustomResourceDefinitions, JsonPath, resources};
     }
     pub mod merge {
         pub use crate::merge::set::Set;

@@ -680,6 +680,66 @@ fn architecture_names_only_files_that_exist() {
     check("ARCHITECTURE.md names only files that exist", wrong);
 }
 
+/// The names in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// A row of the table of limits: the constants that it names are in its modules, and what it says
+/// is measured is.
+#[test]
+fn limits_of_architecture_exist_and_are_measured() {
+    let tree = tree();
+    let find = |path: &str| tree.iter().find(|source| source.path == path);
+    let page = find("ARCHITECTURE.md").expect("ARCHITECTURE.md");
+    let measured = &find("benches/worst_case.rs").expect("benchmarks").text;
+    let is_measured = |name: &str| {
+        let last = name.rsplit(": ").next().unwrap_or_default();
+        find(name).is_some()
+            || measured.contains(&format!("\"{name}\""))
+            || measured.contains(&format!("\"{last}\""))
+    };
+    let (_, table) = page.text.split_once("| input | limit |").expect("limits");
+    let mut wrong = Vec::new();
+    for row in table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+    {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let [input, limits, modules, _, benchmarks] = cells[..] else {
+            wrong.push(format!("{row}: not five cells"));
+            continue;
+        };
+        let paths: Vec<String> = quoted(modules)
+            .flat_map(|path| alternatives(path.split("::").next().unwrap_or_default()))
+            .collect();
+        let is_there = |name: &str| {
+            let in_module = |source: &&Source| {
+                let path = source.path.strip_prefix("src/").unwrap_or_default();
+                paths.iter().any(|module| path.starts_with(module.as_str()))
+            };
+            tree.iter()
+                .filter(in_module)
+                .any(|source| source.text.contains(name))
+        };
+        let is_constant = |name: &&str| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+        for name in quoted(limits)
+            .filter(is_constant)
+            .filter(|name| !is_there(name))
+        {
+            wrong.push(format!("{input}: {name} is not in {modules}"));
+        }
+        for name in quoted(benchmarks).filter(|name| !is_measured(name)) {
+            wrong.push(format!("{input}: {name} is not measured"));
+        }
+    }
+    check(
+        "the limits of ARCHITECTURE.md exist and are measured",
+        wrong,
+    );
+}
+
 #[test]
 fn registry_does_not_use_admission() {
     let mut wrong = Vec::new();

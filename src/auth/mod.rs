@@ -76,4 +76,21 @@ pub trait ObjectSource: Send + Sync {
     ) -> Option<crate::meta::Object> {
         self.get(gvr, namespace, name).await
     }
+
+    /// Sets a label of an object that [`ObjectSource::get`] returned.
+    ///
+    /// # Errors
+    /// The store's, 409 if it is another object by now, or that the source is read-only.
+    async fn set_label(
+        &self,
+        gvr: &crate::meta::Gvr,
+        _object: &crate::meta::Object,
+        _key: &str,
+        _value: &str,
+    ) -> crate::meta::status::Result<()> {
+        Err(crate::meta::Status::internal(format!(
+            "{} cannot be written here",
+            gvr.group_resource()
+        )))
+    }
 }

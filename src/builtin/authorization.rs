@@ -3,6 +3,8 @@
 
 use crate::auth::User;
 use crate::auth::authz::{Attributes, Authorizer, Decision, Rule, aggregate};
+use crate::meta::selector::fields::FieldSelector;
+use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Gvk, Map, Object, Path, Status, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each};
@@ -355,9 +357,19 @@ fn selector_problems(object: &Object) -> Vec<String> {
         ("fieldSelector", field_requirement as fn(&Value) -> bool),
         ("labelSelector", label_requirement),
     ] {
-        let requirements = resource
-            .map(key)
-            .map_or(&[][..], |selector| selector.list("requirements"));
+        let Some(selector) = resource.map(key) else {
+            continue;
+        };
+        let (raw, requirements) = (selector.str("rawSelector"), selector.list("requirements"));
+        let is_wrong = match key {
+            "fieldSelector" => FieldSelector::parse(raw).is_err(),
+            _ => LabelSelector::parse(raw).is_err(),
+        };
+        if requirements.is_empty() && is_wrong {
+            problems.push(format!(
+                "spec.resourceAttributes.{key} ignored due to parse error"
+            ));
+        }
         let known = requirements
             .iter()
             .filter(|requirement| understood(requirement))

@@ -49,6 +49,8 @@ pub struct Snapshot {
     /// The revision that it is true at.
     pub revision: Revision,
     items: OrdSet<Item>,
+    /// The length of all values.
+    bytes: u64,
     index: Index,
 }
 
@@ -81,6 +83,11 @@ impl Snapshot {
 
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
+    }
+
+    /// The length of all stored values.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub fn get(&self, key: &str) -> Option<&Arc<CachedObject>> {
@@ -124,6 +131,8 @@ impl Snapshot {
         stored: Arc<CachedObject>,
     ) -> (Option<Arc<CachedObject>>, Vec<IndexKey>) {
         let previous = self.items.insert(Item(stored.clone())).map(|item| item.0);
+        let replaced = previous.as_ref().map_or(0, |old| old.value.len());
+        self.bytes = self.bytes + stored.value.len() as u64 - replaced as u64;
         let terms = self.index.replace(previous.as_ref(), Some(&stored));
         (previous, terms)
     }
@@ -131,6 +140,7 @@ impl Snapshot {
     /// Takes an object out; it comes back with its terms.
     pub(super) fn remove(&mut self, key: &str) -> Option<(Arc<CachedObject>, Vec<IndexKey>)> {
         let removed = self.items.remove(key).map(|item| item.0)?;
+        self.bytes -= removed.value.len() as u64;
         let terms = self.index.replace(Some(&removed), None);
         Some((removed, terms))
     }
@@ -178,6 +188,28 @@ pub(super) fn prefix_end(prefix: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_follow_every_change() {
+        let stored = |value: &'static str| {
+            let value = bytes::Bytes::from_static(value.as_bytes());
+            let stored = crate::storage::Stored {
+                key: "/a".to_owned(),
+                value,
+                create_revision: 1,
+                mod_revision: 1,
+            };
+            Arc::<CachedObject>::from(stored)
+        };
+        let mut snapshot = Snapshot::new(None);
+        for (value, bytes) in [("four", 4), ("sixsix", 6), ("", 0), ("one", 3)] {
+            snapshot.put(stored(value));
+            assert_eq!(snapshot.bytes(), bytes);
+        }
+        snapshot.remove("/b");
+        snapshot.remove("/a");
+        assert_eq!((snapshot.bytes(), snapshot.len()), (0, 0));
+    }
 
     #[test]
     fn a_stretch_is_what_begins_with_the_prefix() {

@@ -171,19 +171,16 @@ impl EndpointReconciler {
         self.publish_authorities().await
     }
 
-    /// Publishes other authorities to extension servers
+    /// Publishes the authorities to extension servers, if they have changed or nobody has done so
     /// (`pkg/controlplane/controller/clusterauthenticationtrust`).
     async fn publish_authorities(&mut self) -> Result<()> {
         let now = self.authorities.borrow().clone();
-        if now == self.published {
-            return Ok(());
-        }
         self.params.client_ca = self.params.client_ca.is_some().then(|| now.clients.clone());
         if let Some(proxy) = &mut self.params.front_proxy {
             proxy.client_ca.clone_from(&now.front_proxy);
         }
         bootstrap::ensure(
-            bootstrap::authentication_objects(&self.params),
+            bootstrap::authentication_objects(&self.params, now != self.published),
             &self.client,
         )
         .await?;

@@ -243,6 +243,18 @@ impl ObjectSource for LoopbackClient {
             .decode(&*store.cache_lookup(namespace, name).await?)
             .ok()
     }
+
+    async fn set_label(&self, gvr: &Gvr, object: &Object, key: &str, value: &str) -> Result<()> {
+        let store = self.store(gvr)?;
+        let change = Change {
+            store: &store,
+            sub: Subresource::Main,
+            manager: APISERVER_MANAGER,
+            uid: Some(object.uid()),
+            state: NewState::Label(key, value),
+        };
+        self.write(&store, object, change).await.map(drop)
+    }
 }
 
 /// A change of an object by a field manager.
@@ -260,6 +272,8 @@ enum NewState<'a> {
     Object(&'a Object),
     /// The stored object with this status.
     Status(&'a Value),
+    /// The stored object with this label.
+    Label(&'a str, &'a str),
 }
 
 #[async_trait]
@@ -274,6 +288,11 @@ impl Updater for Change<'_> {
             NewState::Status(status) => {
                 let mut object = live.cloned().unwrap_or_default();
                 object.insert("status", status.clone());
+                object
+            }
+            NewState::Label(key, value) => {
+                let mut object = live.cloned().unwrap_or_default();
+                object.set_label(key, value);
                 object
             }
         };

@@ -12,4 +12,5 @@ pub mod schema;
 pub use controller::{CustomStores, DefinitionHooks, Extensions};
 pub use definition::strategy::CustomResourceDefinitions;
 pub use definition::version_order::compare as compare_versions;
+pub use printing::jsonpath::{Budget, JsonPath};
 pub use resource::resources;

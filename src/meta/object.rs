@@ -203,6 +203,13 @@ impl Object {
             .and_then(Value::as_object)
     }
 
+    /// Sets a label.
+    pub fn set_label(&mut self, key: &str, value: &str) {
+        let mut labels = self.labels().cloned().unwrap_or_default();
+        labels.insert(key.to_owned(), value.into());
+        self.metadata_mut().insert("labels", Value::Object(labels));
+    }
+
     pub fn annotations(&self) -> Option<&Map> {
         self.metadata()
             .and_then(|meta| meta.get("annotations"))

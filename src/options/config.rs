@@ -102,6 +102,8 @@ pub struct StorageConfig {
     pub(crate) prefix: String,
     /// `None` for never.
     pub(crate) compaction_interval: Option<Duration>,
+    /// The time between two counts of the stored objects; `None` for never.
+    pub(crate) count_period: Option<Duration>,
     /// True if reads and watches are served from memory.
     pub(crate) watch_cache: bool,
     /// The resources (`deployments.apps`) for which they are not.
@@ -418,6 +420,8 @@ impl StorageConfig {
             prefix: format!("/{}", flags.text("etcd-prefix").trim_matches('/')),
             compaction_interval: Some(flags.duration("etcd-compaction-interval"))
                 .filter(|interval| !interval.is_zero()),
+            count_period: Some(flags.duration("etcd-count-metric-poll-period"))
+                .filter(|period| !period.is_zero()),
             watch_cache: flags.switch("watch-cache"),
             uncached: uncached(&flags.list("watch-cache-sizes"))?,
             encoding_cache_bytes: number(flags, "encoded-object-cache-bytes")?,
@@ -923,6 +927,18 @@ mod tests {
                 "--goaway-chance can not be less than 0 or greater than 0.02",
             ),
             ("--secure-port=70000", "--secure-port=70000 is out of range"),
+            (
+                "--kubernetes-service-node-port=80",
+                "kubernetes service node port range 30000-32767 doesn't contain 80",
+            ),
+            (
+                "--kubernetes-service-node-port=-1",
+                "--kubernetes-service-node-port=-1 is out of range",
+            ),
+            (
+                "--kubernetes-service-node-port=65536",
+                "--kubernetes-service-node-port=65536 is out of range",
+            ),
             (
                 "--bind-address=x",
                 r#"invalid argument "x" for "--bind-address" flag: failed to parse IP: "x""#,

@@ -12,7 +12,7 @@ pub mod resource;
 pub mod unenforced;
 pub mod store;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -110,6 +110,26 @@ impl Registry {
     /// The stores of custom resources, by version and plural.
     pub fn custom(&self) -> Arc<HashMap<Gvr, Arc<Store>>> {
         self.custom.load_full()
+    }
+
+    /// The stores of everything that clients are served, one for each place where objects are
+    /// stored: of several versions or groups, the first by name.
+    pub fn stores(&self) -> Vec<Arc<Store>> {
+        let custom = self.custom();
+        let mut by_prefix: BTreeMap<String, Arc<Store>> = BTreeMap::new();
+        let all = self.stores.values().chain(custom.values());
+        for store in all.filter(|store| self.is_served(&store.resource.gvr)) {
+            if store.resource.decl.storage_prefix.is_empty() {
+                continue;
+            }
+            let kept = by_prefix
+                .entry(store.prefix())
+                .or_insert_with(|| store.clone());
+            if store.resource.gvr < kept.resource.gvr {
+                *kept = store.clone();
+            }
+        }
+        by_prefix.into_values().collect()
     }
 
     /// Grows with each change of what is served.

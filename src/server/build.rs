@@ -8,11 +8,13 @@ use super::discovery::DiscoveryHandler;
 use super::filters::{Goaway, HandlerChain, InFlight};
 use super::health;
 use super::run::ServerDeps;
+use super::storage_metrics::{self, StorageSizes};
 use super::stores::{self, StoreFactory};
 use super::token_requests::TokenRequestIssuer;
 use crate::admission::kinds::Kinds;
 use crate::admission::policy::references::Resolver;
 use crate::admission::{self, Objects, Registrations, Settings};
+use crate::auth::authn::oidc;
 use crate::auth::authz::node::{NodeAuthorizer, NodeGraph};
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
@@ -43,6 +45,7 @@ use crate::options::config::{self, AuthorizationMode, Config};
 use crate::options::credential_files::FileContent;
 use crate::registry::Registry;
 use crate::registry::unenforced::UNENFORCED;
+use crate::telemetry::health::Health;
 use crate::webhook::{AuthInfos, Client, ServiceResolver};
 
 /// An error of building a server.
@@ -105,6 +108,13 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     let cluster = start_informers(deps, registry, stores, &hooks, registrations).await?;
     health::add_informers(&deps.health, &cluster.informers);
     let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
+    if let Some(period) = deps.config.storage.count_period {
+        tokio::spawn(storage_metrics::count_objects(
+            cluster.registry.clone(),
+            period,
+            deps.shutdown.clone(),
+        ));
+    }
     log_unenforced(&cluster.registry).await;
     Ok(BuiltServer {
         chain: filter_chain(deps, cluster, &authentication, clock)?,
@@ -168,7 +178,7 @@ fn filter_chain(
     });
     let about = ServerInfo {
         server_address: deps.advertise.to_string(),
-        paths: paths(),
+        paths: paths(&deps.health, authentication.discovery.load().is_some()),
     };
     let rbac_is_on = config.authorization.contains(&AuthorizationMode::Rbac);
     Ok(HandlerChain {
@@ -181,6 +191,14 @@ fn filter_chain(
         documents: DiscoveryHandler::new(cluster.registry.clone(), about),
         oidc: authentication.discovery.clone(),
         health: deps.health.clone(),
+        storage_sizes: StorageSizes::new(
+            std::iter::once(deps.storage.clone()).chain(
+                deps.storage_overrides
+                    .backends()
+                    .iter()
+                    .map(|backend| backend.storage.clone()),
+            ),
+        ),
         in_flight: InFlight::new(&config.requests),
         request_timeout: config.requests.timeout,
         goaway: Goaway {
@@ -385,17 +403,20 @@ fn hostname() -> String {
 }
 
 /// The paths that `GET /` lists beside the API's own.
-fn paths() -> Vec<String> {
+fn paths(health: &Health, openid: bool) -> Vec<String> {
     let fixed = [
-        "/healthz",
-        "/livez",
-        "/readyz",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/version",
     ];
-    fixed.into_iter().map(str::to_owned).collect()
+    let openid = [oidc::CONFIGURATION_PATH, oidc::KEYS_PATH]
+        .into_iter()
+        .filter(|_| openid);
+    let mut paths = health.paths();
+    paths.extend(fixed.into_iter().chain(openid).map(str::to_owned));
+    paths
 }
 
 async fn authorizer(

@@ -17,6 +17,7 @@ mod response_body;
 mod routes;
 pub mod run;
 pub mod shutdown;
+mod storage_metrics;
 mod storage_overrides;
 mod stores;
 pub mod tls;

@@ -478,7 +478,7 @@ mod tests {
                     peer,
                 })
                 .await;
-            found.ok().flatten().map(|user| user.name)
+            found.ok().flatten().map(|known| known.user.name)
         }
 
         /// Looks at the files as often as it takes until what they hold is in use.
@@ -615,7 +615,7 @@ mod tests {
                 peer: &alice,
             })
             .await;
-        assert_eq!(found.expect("let in").expect("a user").name, "alice");
+        assert_eq!(found.expect("let in").expect("a user").user.name, "alice");
         assert_eq!(world.trusted.borrow().front_proxy, "");
 
         // It is taken as soon as the clients' authority, which spoke against it, is another.

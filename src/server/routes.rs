@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use http::{HeaderValue, Method, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Response, header};
 
 use super::filters::{FilterContext, HandlerChain, Next};
 use super::health;
@@ -16,6 +16,8 @@ use crate::telemetry::{metrics, requests};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint {
     Metrics,
+    /// The service level indicators.
+    Slis,
     Health,
     OpenId,
     OpenApi,
@@ -47,8 +49,9 @@ impl PathPattern {
 /// The routes of requests that are not for resources, tried in order: the first route that has its
 /// path and knows the document that it asks for. Those behind go-restful in the Go server refuse
 /// methods other than GET; the rest take any.
-const ROUTES: [(PathPattern, Endpoint); 8] = [
+const ROUTES: [(PathPattern, Endpoint); 9] = [
     (PathPattern::One("/metrics"), Endpoint::Metrics),
+    (PathPattern::One("/metrics/slis"), Endpoint::Slis),
     (PathPattern::Below("/healthz"), Endpoint::Health),
     (PathPattern::Below("/livez"), Endpoint::Health),
     (PathPattern::Below("/readyz"), Endpoint::Health),
@@ -122,17 +125,26 @@ async fn answer(
 ) -> Option<Response<Body>> {
     let query = request.uri.query().unwrap_or("");
     match endpoint {
-        Endpoint::Metrics => Some(metrics_page()),
+        Endpoint::Metrics => {
+            chain.storage_sizes.refresh().await;
+            requests::refresh();
+            Some(metrics_page(metrics::render()))
+        }
+        Endpoint::Slis => Some(metrics_page(metrics::render_slis())),
         Endpoint::Health => chain.health.answer(path, query).await.map(health::response),
         Endpoint::OpenId => {
             let documents = chain.oidc.load();
             let documents = documents.as_deref()?;
-            if request.method == Method::GET {
-                openid(documents, path)
+            let refused = if request.method != Method::GET {
+                Status::no_such_method()
+            } else if let Some(media) = refused_media(path, &request.headers) {
+                Status::not_acceptable(format!(
+                    "406: Not Acceptable\n\nAvailable representations: {media}"
+                ))
             } else {
-                let refused = Status::no_such_method();
-                Some(respond::status(&refused, request.status_output()))
-            }
+                return openid(documents, path);
+            };
+            Some(respond::status(&refused, request.status_output()))
         }
         Endpoint::OpenApi => chain
             .documents
@@ -164,10 +176,9 @@ fn discovery(chain: &HandlerChain, request: &Request, path: &str) -> Option<Resp
     })
 }
 
-/// The server's metrics, for Prometheus.
-fn metrics_page() -> Response<Body> {
-    requests::refresh();
-    let mut response = Response::new(body::full(metrics::render()));
+/// Metrics, for Prometheus.
+fn metrics_page(metrics: String) -> Response<Body> {
+    let mut response = Response::new(body::full(metrics));
     response.headers_mut().insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static(metrics::CONTENT_TYPE),
@@ -175,13 +186,36 @@ fn metrics_page() -> Response<Body> {
     response
 }
 
+/// The media type of an OpenID discovery document.
+fn openid_media(path: &str) -> &'static str {
+    if path == oidc::KEYS_PATH {
+        oidc::KEYS_TYPE
+    } else {
+        "application/json"
+    }
+}
+
+/// Returns the media type of an OpenID discovery document if the client does not accept it, as
+/// go-restful decides it.
+fn refused_media(path: &str, headers: &HeaderMap) -> Option<&'static str> {
+    let media = openid_media(path);
+    let header = headers.get(header::ACCEPT)?.to_str().unwrap_or("");
+    let mut accepted = header.split(',').map(|part| {
+        let (media, _) = part.split_once(';').unwrap_or((part, ""));
+        media.trim()
+    });
+    let takes = |accepted: &str| accepted == "*/*" || accepted.is_empty() || accepted == media;
+    (!accepted.any(takes)).then_some(media)
+}
+
 /// An OpenID discovery document.
 fn openid(documents: &oidc::Documents, path: &str) -> Option<Response<Body>> {
-    let (media, text) = match path {
-        oidc::CONFIGURATION_PATH => ("application/json", &documents.configuration),
-        oidc::KEYS_PATH => (oidc::KEYS_TYPE, &documents.keys),
+    let text = match path {
+        oidc::CONFIGURATION_PATH => &documents.configuration,
+        oidc::KEYS_PATH => &documents.keys,
         _ => return None,
     };
+    let media = openid_media(path);
     let mut response = Response::new(body::full(text.clone()));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
@@ -201,6 +235,7 @@ mod tests {
         for (path, first) in [
             ("/metrics", Endpoint::Metrics),
             ("/metrics/", Endpoint::Discovery),
+            ("/metrics/slis", Endpoint::Slis),
             ("/readyz/etcd", Endpoint::Health),
             ("/readyzy", Endpoint::Discovery),
             ("/openapi/v3/apis/apps/v1", Endpoint::OpenApi),

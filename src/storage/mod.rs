@@ -202,6 +202,9 @@ pub trait Storage: Send + Sync + 'static {
     /// Checks that the store answers.
     async fn check_health(&self) -> Result<()>;
 
+    /// Returns how many bytes the store takes on disk.
+    async fn size(&self) -> Result<u64>;
+
     /// Checks that the store still has every change that it acknowledged.
     ///
     /// # Errors

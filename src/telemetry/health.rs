@@ -9,6 +9,19 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
+use super::metrics::{Counter, Gauge};
+
+static RESULT: Gauge = Gauge::new(
+    "kubernetes_healthcheck",
+    "[STABLE] This metric records the result of a single healthcheck.",
+    &["name", "type"],
+);
+static RESULTS: Counter = Counter::new(
+    "kubernetes_healthchecks_total",
+    "[STABLE] This metric records the results of all healthcheck.",
+    &["name", "status", "type"],
+);
+
 /// The outcome of a check: fine, or the reason why not, which only the server's own log and the
 /// check's own path show.
 pub type CheckResult = Result<(), String>;
@@ -156,6 +169,17 @@ impl Health {
         })
     }
 
+    /// Returns the path of each endpoint and of each of its checks.
+    pub fn paths(&self) -> Vec<String> {
+        let (mut paths, checks) = (Vec::new(), self.0.read());
+        for endpoint in ["healthz", "livez", "readyz"] {
+            paths.push(format!("/{endpoint}"));
+            let checks = checks.iter().filter(|check| check.scope.covers(endpoint));
+            paths.extend(checks.map(|check| format!("/{endpoint}/{}", check.name)));
+        }
+        paths
+    }
+
     /// Reports whether all checks of an endpoint (`livez`, `readyz`, `healthz`) pass.
     #[cfg(test)]
     pub async fn passes(&self, endpoint: &str) -> bool {
@@ -182,7 +206,14 @@ async fn all(endpoint: &str, checks: &[Check], query: &str) -> HealthResponse {
         let _ = if excluded.contains(&name.as_str()) {
             writeln!(lines, "[+]{name} excluded: ok")
         } else {
-            match (check.run)().await {
+            let outcome = (check.run)().await;
+            let (status, value) = match &outcome {
+                Ok(()) => ("success", 1),
+                Err(_) => ("error", 0),
+            };
+            RESULT.set(&[name, endpoint], value);
+            RESULTS.inc(&[name, status, endpoint]);
+            match outcome {
                 Ok(()) => writeln!(lines, "[+]{name} ok"),
                 Err(why) => {
                     failures.push(format!("{name}: {why}"));

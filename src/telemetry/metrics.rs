@@ -37,13 +37,29 @@ pub const REQUEST_SECONDS: &[f64] = &[
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
+/// The prefix of the names of the service level indicators, which have a page of their own
+/// (component-base `metrics/prometheus/slis`).
+const SLI_PREFIX: &str = "kubernetes_healthcheck";
+
 /// Returns every metric that has been used and those of the process, sorted by name.
 pub fn render() -> String {
     let mut families = prometheus::gather();
+    families.retain(|family| !family.name().starts_with(SLI_PREFIX));
     families.extend(super::process::families());
     families.sort_by(|a, b| a.name().cmp(b.name()));
+    encode(&families)
+}
+
+/// Returns the service level indicators that have been used, sorted by name.
+pub fn render_slis() -> String {
+    let mut families = prometheus::gather();
+    families.retain(|family| family.name().starts_with(SLI_PREFIX));
+    encode(&families)
+}
+
+fn encode(families: &[MetricFamily]) -> String {
     let mut out = String::with_capacity(16 * 1024);
-    if let Err(why) = TextEncoder::new().encode_utf8(&families, &mut out) {
+    if let Err(why) = TextEncoder::new().encode_utf8(families, &mut out) {
         tracing::error!("encoding the metrics: {why}");
     }
     out
@@ -248,6 +264,12 @@ impl Gauge {
     /// Sets the value, for these values of the labels.
     pub fn set(&'static self, values: &[&str], to: i64) {
         self.0.with(values, |series| series.set(to));
+    }
+
+    /// Removes the series of these values of the labels, if there is one.
+    pub fn remove(&'static self, values: &[&str]) {
+        let key = values.join(&SEPARATOR.to_string());
+        self.0.registered().series.write().remove(&key);
     }
 
     /// Adds one until the guard is dropped.

@@ -139,21 +139,48 @@ async fn clients_that_ignore_goaway_are_disconnected() {
 }
 
 /// A client of HTTP/2 that writes its frames itself, and answers neither pings nor anything else.
-struct RawHttp2 {
-    stream: TlsStream<TcpStream>,
+pub struct RawHttp2 {
+    pub stream: TlsStream<TcpStream>,
     /// The stream of the latest request.
     latest: u32,
 }
 
 /// The head and the payload of a frame.
-struct Frame {
-    kind: u8,
-    stream: u32,
-    payload: Vec<u8>,
+pub struct Frame {
+    pub kind: u8,
+    pub stream: u32,
+    pub payload: Vec<u8>,
+}
+
+/// A frame of a kind with flags (RFC 9113, 4.1).
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = vec![len[1], len[2], len[3], kind, flags];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// The headers of a request, each a literal that is not indexed (RFC 7541, 6.2.2).
+pub fn header_block(method: &str, path: &str, token: &str) -> Vec<u8> {
+    let (mut block, bearer) = (Vec::new(), format!("Bearer {token}"));
+    for (name, value) in [
+        (":method", method),
+        (":scheme", "https"),
+        (":authority", "localhost"),
+        (":path", path),
+        ("authorization", bearer.as_str()),
+    ] {
+        block.extend([0, name.len() as u8]);
+        block.extend(name.as_bytes());
+        block.push(value.len() as u8);
+        block.extend(value.as_bytes());
+    }
+    block
 }
 
 impl RawHttp2 {
-    async fn to(server: &TestServer) -> Self {
+    pub async fn to(server: &TestServer) -> Self {
         let mut stream = connect_http2(server.port()).await;
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
         stream.write_all(preface).await.unwrap();
@@ -161,26 +188,9 @@ impl RawHttp2 {
     }
 
     /// Begins a GET on the next stream, which it returns.
-    async fn get(&mut self, path: &str, token: &str) -> u32 {
-        let mut block = Vec::new();
-        let bearer = format!("Bearer {token}");
-        for (name, value) in [
-            (":method", "GET"),
-            (":scheme", "https"),
-            (":authority", "localhost"),
-            (":path", path),
-            ("authorization", bearer.as_str()),
-        ] {
-            // A literal that is not indexed (RFC 7541, 6.2.2).
-            block.extend([0, name.len() as u8]);
-            block.extend(name.as_bytes());
-            block.push(value.len() as u8);
-            block.extend(value.as_bytes());
-        }
+    pub async fn get(&mut self, path: &str, token: &str) -> u32 {
         self.latest = if self.latest == 0 { 1 } else { self.latest + 2 };
-        let mut frame = vec![0, 0, block.len() as u8, 1, 5];
-        frame.extend(self.latest.to_be_bytes());
-        frame.extend(block);
+        let frame = frame(1, 5, self.latest, &header_block("GET", path, token));
         self.stream.write_all(&frame).await.unwrap();
         self.latest
     }
@@ -201,7 +211,7 @@ impl RawHttp2 {
     }
 
     /// The next frame for which this holds.
-    async fn frame_of(&mut self, is_it: impl Fn(&Frame) -> bool) -> Frame {
+    pub async fn frame_of(&mut self, is_it: impl Fn(&Frame) -> bool) -> Frame {
         let found = async {
             loop {
                 let frame = self.frame().await;
@@ -246,7 +256,7 @@ async fn streams_outlive_a_goaway() {
 }
 
 /// A connection of HTTP/1.1, and the status of a GET on it.
-async fn held_connection(server: &TestServer, token: &str) -> (impl AsyncReadExt + Unpin, u16) {
+pub async fn held_connection(server: &TestServer, token: &str) -> (impl AsyncReadExt + Unpin, u16) {
     let mut stream = wire::connect(server.port()).await.unwrap();
     let head = format!("GET /livez HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();

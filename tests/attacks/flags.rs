@@ -27,7 +27,7 @@ use tokio_rustls::rustls::{
 use super::connections::reads;
 use super::support::etcd::Etcd;
 use super::support::{ADMIN, Process, Store, TestServer, USER, free_port, http as wire};
-use super::{PATIENCE, ask, embedded, start};
+use super::{PATIENCE, ask, both, embedded, start};
 
 /// Interval of polling for an expected state.
 const LOOK: Duration = Duration::from_millis(20);
@@ -284,24 +284,27 @@ fn fixed(der: &[u8]) -> Vec<u8> {
 }
 
 /// A token of a secret that there is not, signed with the key of the server.
-#[tokio::test]
-async fn tokens_of_secrets_are_looked_up_unless_the_flag_is_off() {
-    let key = rcgen::KeyPair::generate().unwrap();
+/// The token of a service account in `default` that is kept in the secret NAME-token.
+pub fn secret_token(key: &rcgen::KeyPair, name: &str, uid: &str) -> String {
     let header = BASE64_URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256"}"#);
     let claims = json!({
         "iss": "kubernetes/serviceaccount",
-        "sub": "system:serviceaccount:default:robot",
+        "sub": format!("system:serviceaccount:default:{name}"),
         "kubernetes.io/serviceaccount/namespace": "default",
-        "kubernetes.io/serviceaccount/secret.name": "robot-token",
-        "kubernetes.io/serviceaccount/service-account.name": "robot",
-        "kubernetes.io/serviceaccount/service-account.uid": "1",
+        "kubernetes.io/serviceaccount/secret.name": format!("{name}-token"),
+        "kubernetes.io/serviceaccount/service-account.name": name,
+        "kubernetes.io/serviceaccount/service-account.uid": uid,
     });
-    let signed = format!(
-        "{header}.{}",
-        BASE64_URL_SAFE_NO_PAD.encode(claims.to_string())
-    );
+    let claims = BASE64_URL_SAFE_NO_PAD.encode(claims.to_string());
+    let signed = format!("{header}.{claims}");
     let signature = fixed(&key.sign(signed.as_bytes()).unwrap());
-    let token = format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature));
+    format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
+}
+
+#[tokio::test]
+async fn tokens_of_secrets_are_looked_up_unless_the_flag_is_off() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let token = secret_token(&key, "robot", "1");
     for (flag, status) in [
         ("--service-account-lookup=true", 401),
         ("--service-account-lookup=false", 200),
@@ -317,6 +320,49 @@ async fn tokens_of_secrets_are_looked_up_unless_the_flag_is_off() {
             "{flag}"
         );
     }
+}
+
+#[tokio::test]
+async fn stored_objects_are_counted_as_often_as_the_flag_says() {
+    let count = async |server: &TestServer, series: &str| {
+        let answer = ask("GET", "/metrics").send(server).await;
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        line.map(|value| value.trim().parse::<i64>().unwrap())
+    };
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let resource = r#"apiserver_resource_objects{group="",resource="configmaps"}"#;
+    both(&["--etcd-count-metric-poll-period=10ms"], async |server| {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        let reaches = async |series: &str, wanted: i64| {
+            while count(server, series).await != Some(wanted) {
+                assert!(tokio::time::Instant::now() < end, "{series} {wanted}");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one-more"}});
+        let before = count(server, resource).await.unwrap_or(0);
+        assert_eq!(ask("POST", maps).json(&map).status(server).await, 201);
+        reaches(resource, before.max(2) + 1).await;
+        reaches(
+            r#"apiserver_storage_objects{resource="configmaps"}"#,
+            before.max(2) + 1,
+        )
+        .await;
+        reaches(
+            r#"apiserver_storage_objects{resource="deployments.apps"}"#,
+            0,
+        )
+        .await;
+        let bytes = r#"apiserver_resource_size_estimate_bytes{group="",resource="configmaps"}"#;
+        assert!(count(server, bytes).await > Some(100));
+        let database = r#"apiserver_storage_size_bytes{storage_cluster_id="etcd-0"}"#;
+        assert!(count(server, database).await > Some(4096));
+    })
+    .await;
+    let (_folder, server) = embedded(&["--etcd-count-metric-poll-period=0"]).await;
+    assert_eq!(count(&server, resource).await, None);
 }
 
 #[tokio::test]

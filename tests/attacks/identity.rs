@@ -6,6 +6,7 @@ use rcgen::string::{BmpString, TeletexString};
 use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
 use serde_json::{Value, json};
 
+use crate::flags::secret_token;
 use crate::paths::create;
 use crate::support::TestServer;
 use crate::{Ask, ask, both};
@@ -865,6 +866,66 @@ async fn a_front_proxy_is_never_taken_for_whom_it_speaks_for() {
             .header("X-Remote-User", "admin")
             .header("X-Remote-Group", "system:masters");
         assert_eq!(name(user, server).await, "alice");
+    })
+    .await;
+}
+
+/// A token that is kept in a secret is known by its last day of use, and can be revoked without
+/// being deleted.
+#[tokio::test]
+async fn tokens_of_secrets_leave_a_trace_and_can_be_revoked() {
+    let (folder, key) = (tempfile::tempdir().unwrap(), KeyPair::generate().unwrap());
+    let file = folder.path().join("robots.key");
+    std::fs::write(&file, key.serialize_pem()).unwrap();
+    let flag = format!("--service-account-key-file={}", file.display());
+    both(&[&flag], async |server| {
+        let account = |name: &str| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}, "secrets": [{"name": "auto-token"}]});
+        let (secrets, accounts) = (
+            "/api/v1/namespaces/default/secrets",
+            "/api/v1/namespaces/default/serviceaccounts",
+        );
+        for (name, warned) in [("auto", 1), ("manual", 0)] {
+            let (_, made) = ask("POST", accounts).json(&account(name)).answer(server).await;
+            let uid = made["metadata"]["uid"].as_str().unwrap();
+            let token = secret_token(&key, name, uid);
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+                "metadata": {"name": format!("{name}-token"), "annotations": {"kubernetes.io/service-account.name": name}},
+                "stringData": {"token": token},
+            });
+            assert_eq!(ask("POST", secrets).json(&secret).status(server).await, 201);
+            // The second answer is from the cache of tokens.
+            for _ in 0..2 {
+                let answer = ask("GET", "/api").by(&token).send(server).await;
+                let warnings = answer.headers.get_all("warning").iter().count();
+                assert_eq!((answer.status, warnings), (200, warned), "{name}");
+            }
+            let path = format!("{secrets}/{name}-token");
+            let (_, used) = ask("GET", &path).answer(server).await;
+            let made = &used["metadata"]["creationTimestamp"].as_str().unwrap()[..10];
+            let label = &used["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"];
+            assert!(label.as_str().is_some_and(|day| day >= made), "{used}");
+            let writers = used["metadata"]["managedFields"].as_array().unwrap();
+            assert!(writers.iter().any(|writer| writer["manager"] == "kube-apiserver"));
+
+            let label = json!({"metadata": {"labels": {"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}}});
+            let merge = "application/merge-patch+json";
+            assert_eq!(ask("PATCH", &path).body(merge, label.to_string()).status(server).await, 200);
+            let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token, "audiences": ["https://kubernetes.default.svc.cluster.local", "others"]}});
+            let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+            let (_, refused) = ask("POST", reviews).json(&review).answer(server).await;
+            let why = refused["status"]["error"].as_str().unwrap_or("");
+            assert!(why.contains("has been marked invalid"), "{refused}");
+        }
+        let answer = ask("GET", "/metrics").send(server).await;
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        for series in [
+            "serviceaccount_legacy_auto_token_uses_total 1",
+            "serviceaccount_legacy_manual_token_uses_total 1",
+            "serviceaccount_invalid_legacy_auto_token_uses_total 2",
+        ] {
+            assert!(text.lines().any(|line| line == series), "{series}");
+        }
     })
     .await;
 }

@@ -11,6 +11,7 @@ mod etcd_flags;
 mod files;
 mod flags;
 mod honesty;
+mod http2;
 mod identity;
 mod mutating_policies;
 mod overload;

@@ -361,3 +361,64 @@ async fn etcd_is_asked_with_a_new_certificate() {
     until("the watch goes on", async || has("after").await).await;
     assert!(has("before").await);
 }
+
+/// Requests never see a state between two files, however often and under whatever load they change.
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_are_replaced_under_load() {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 5;
+    let (folder, pki) = folder();
+    pki.authority("ca.crt", &["alice"]);
+    let authority = fs::read_to_string(pki.path("ca.crt")).unwrap();
+    let flags = [pki.flag("client-ca-file", "ca.crt")];
+    let server = start(folder.path(), Store::Embedded, &flags).await;
+    let stays = format!("{ADMIN},admin,admin-uid,\"system:masters\"\n");
+    let tokens = |more: &str| {
+        pki.write("tokens.csv", &format!("{stays}{more}"));
+        fs::rename(pki.path("tokens.csv"), folder.path().join("tokens.csv")).unwrap();
+    };
+    let lines = futures::future::join_all((0..CLIENTS).map(|_| line(&server, &pki, "alice")));
+    let (lines, answered) = (lines.await, std::sync::atomic::AtomicUsize::new(0));
+    let load = futures::future::join_all(lines.iter().map(async |alice| {
+        loop {
+            assert_eq!(alice.get(PODS).await, 200, "she is always known");
+            assert_eq!(
+                ask("GET", "/api").status(&server).await,
+                200,
+                "the administrator"
+            );
+            answered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }));
+    let changes = async {
+        for round in 0..ROUNDS {
+            let (token, user) = (format!("token-{round}"), format!("user-{round}"));
+            // Another authority, and another token, each beside what stays.
+            pki.authority("more.crt", &[&user]);
+            let more = fs::read_to_string(pki.path("more.crt")).unwrap();
+            tokens(&format!("{token},guest,guest-uid,\"system:masters\"\n"));
+            pki.write("ca.crt", &format!("{authority}{more}"));
+            server.hang_up();
+            let guest = line(&server, &pki, &user).await;
+            until("they are known", async || {
+                let by_token = ask("GET", "/api").by(&token).status(&server).await;
+                (by_token, guest.get(PODS).await) == (200, 200)
+            })
+            .await;
+            tokens("");
+            pki.write("ca.crt", &authority);
+            server.hang_up();
+            until("they are known no more", async || {
+                let by_token = ask("GET", "/api").by(&token).status(&server).await;
+                (by_token, guest.get(PODS).await) == (401, 401)
+            })
+            .await;
+        }
+    };
+    tokio::select! {
+        _ = load => unreachable!("the load has no end"),
+        () = changes => {}
+    }
+    let answered = answered.into_inner();
+    assert!(answered > CLIENTS * ROUNDS, "{answered} requests");
+}

@@ -537,6 +537,68 @@ async fn a_full_disk_refuses_writes_and_is_left_behind_without_a_restart() {
     assert!(!server.log().contains("panicked"), "{}", server.log());
 }
 
+/// Many write to a store on a small file system until it is full, and again when there is room.
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_survive_a_file_system_without_room() {
+    const WRITERS: usize = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("data");
+    std::fs::create_dir(&disk).unwrap();
+    // In a mount namespace of its own, which needs no rights outside.
+    let mount = format!(
+        "mount -t tmpfs -o size=24m,mode=0700 tmpfs {0} && head -c 8M /dev/zero > {0}/ballast",
+        disk.display()
+    );
+    let apart = format!(
+        "exec unshare --user --map-root-user --mount sh -c '{mount} && exec \"$0\" \"$@\"' \"$0\" \"$@\""
+    );
+    let server = TestServer::start_after(&apart, folder.path(), Store::Embedded, &[]).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let create = async |name: &str| {
+        let body = config_map(name, 100_000);
+        ask("POST", path).json(&body).answer(&server).await
+    };
+    let write = async |writer: usize| {
+        let mut made = Vec::new();
+        loop {
+            let name = format!("w{writer}-{}", made.len());
+            let (status, answer) = create(&name).await;
+            if status != 201 {
+                assert_eq!(
+                    answer["message"],
+                    "etcdserver: mvcc: database space exceeded"
+                );
+                return made;
+            }
+            made.push(name);
+            assert!(made.len() < 500, "the disk is endless");
+        }
+    };
+    let made = futures::future::join_all((0..WRITERS).map(write)).await;
+    let mut made: Vec<String> = made.into_iter().flatten().collect();
+    assert!(made.len() > WRITERS, "{made:?}");
+    assert_eq!(get(&server, "/livez").await, 200);
+    assert_eq!(ask("GET", path).status(&server).await, 200);
+
+    let ballast = format!("/proc/{}/root{}/ballast", server.id(), disk.display());
+    std::fs::remove_file(ballast).unwrap();
+    eventually("there is room", async || {
+        matches!(create("more").await.0, 201 | 409)
+    })
+    .await;
+    made.push("more".to_owned());
+    eventually("it is ready", async || get(&server, "/readyz").await == 200).await;
+    let (_, list) = ask("GET", path).answer(&server).await;
+    let items = list["items"].as_array().unwrap();
+    let has = |name: &String| {
+        items
+            .iter()
+            .any(|item| item["metadata"]["name"] == name.as_str())
+    };
+    assert!(made.iter().all(has), "what was acknowledged is there");
+    assert!(!server.log().contains("panicked"), "{}", server.log());
+}
+
 /// The file of the embedded store is replaced by an old copy under a running server, which notices
 /// when it has to open the file again.
 #[tokio::test]

@@ -142,6 +142,10 @@ impl Storage for Cached {
         self.storage.check_health().await
     }
 
+    async fn size(&self) -> Result<u64> {
+        self.storage.size().await
+    }
+
     fn check_integrity(&self) -> Result<()> {
         self.storage.check_integrity()
     }

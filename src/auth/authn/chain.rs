@@ -17,7 +17,7 @@ use super::service_account::ServiceAccounts;
 use super::static_token::StaticTokens;
 use super::x509::{CaBundle, Verified};
 use super::{
-    Authenticator, AuthnError, CREDENTIAL_ID, Credentials, Peer, Purpose, TokenUser,
+    Authenticated, Authenticator, AuthnError, CREDENTIAL_ID, Credentials, Peer, Purpose, TokenUser,
     bootstrap_token,
 };
 use crate::auth::{ANONYMOUS, AUTHENTICATED, ObjectSource, UNAUTHENTICATED, User};
@@ -104,7 +104,7 @@ impl Chain {
         match found {
             Ok(found) => Ok(TokenUser {
                 user: with_authenticated(found.user.clone()),
-                audiences: found.audiences.clone(),
+                ..(*found).clone()
             }),
             Err(why) => {
                 let mut error = AuthnError::new(INVALID_TOKEN);
@@ -162,6 +162,7 @@ impl State {
             return Ok(Some(Arc::new(TokenUser {
                 user: user.clone(),
                 audiences,
+                ..TokenUser::default()
             })));
         }
         let key = cache::key(token, audiences);
@@ -181,7 +182,11 @@ impl State {
         {
             found = bootstrap_token::authenticate(token, objects.as_ref(), now)
                 .await
-                .map(|user| TokenUser { user, audiences });
+                .map(|user| TokenUser {
+                    user,
+                    audiences,
+                    ..TokenUser::default()
+                });
         }
         match (found, error) {
             (Some(user), _) => {
@@ -194,11 +199,13 @@ impl State {
         }
     }
 
-    async fn known_token(&self, token: &str, now: Timestamp) -> Result<Option<User>, AuthnError> {
+    async fn known_token(&self, token: &str, now: Timestamp) -> Result<Authenticated, AuthnError> {
         let found = self.token(token, &self.options.api_audiences, now).await?;
-        found
-            .map(|found| Some(found.user.clone()))
-            .ok_or_else(|| AuthnError::new(INVALID_TOKEN))
+        let found = found.ok_or_else(|| AuthnError::new(INVALID_TOKEN))?;
+        Ok(Authenticated {
+            user: with_authenticated(found.user.clone()),
+            warnings: found.warnings.clone(),
+        })
     }
 }
 
@@ -207,7 +214,7 @@ impl Authenticator for Chain {
     async fn authenticate(
         &self,
         credentials: &Credentials<'_>,
-    ) -> Result<Option<User>, AuthnError> {
+    ) -> Result<Option<Authenticated>, AuthnError> {
         let (state, now) = (self.state.load_full(), self.clock.now());
         let mut errors = AuthnError::default();
         let front_proxy = match &state.options.front_proxy {
@@ -216,7 +223,7 @@ impl Authenticator for Chain {
         };
         for attempt in [front_proxy, state.client_certificate(credentials.peer, now)] {
             match attempt {
-                Ok(Some(user)) => return Ok(Some(with_authenticated(user))),
+                Ok(Some(user)) => return Ok(Some(with_authenticated(user).into())),
                 Ok(None) => {}
                 Err(why) if why.is_last() => return Err(why),
                 Err(why) => errors.add(why),
@@ -229,15 +236,13 @@ impl Authenticator for Chain {
                 Err(_) => Err(AuthnError::new(INVALID_TOKEN)),
             };
             match known {
-                Ok(Some(user)) => return Ok(Some(with_authenticated(user))),
-                Ok(None) => {}
+                Ok(known) => return Ok(Some(known)),
                 Err(why) => errors.add(why),
             }
         }
         match websocket_token(credentials.headers) {
             Ok(Some(token)) => match state.known_token(&token, now).await {
-                Ok(Some(user)) => return Ok(Some(with_authenticated(user))),
-                Ok(None) => {}
+                Ok(known) => return Ok(Some(known)),
                 Err(why) => errors.add(why),
             },
             Ok(None) => {}
@@ -251,7 +256,7 @@ impl Authenticator for Chain {
             groups: vec![UNAUTHENTICATED.to_owned()],
             ..User::default()
         };
-        Ok(state.options.anonymous.then(anonymous))
+        Ok(state.options.anonymous.then(|| anonymous().into()))
     }
 }
 
@@ -416,6 +421,7 @@ mod tests {
                 peer,
             })
             .await
+            .map(|known| known.map(|known| known.user))
             .map_err(|why| why.to_string())
     }
 
@@ -579,7 +585,7 @@ mod tests {
                     peer: &peer,
                 })
                 .await;
-            user.map(|user| user.expect("a user").name)
+            user.map(|known| known.expect("a user").user.name)
                 .map_err(|why| why.to_string())
         };
         let expired =

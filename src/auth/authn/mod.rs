@@ -126,6 +126,24 @@ pub struct Credentials<'a> {
 pub struct TokenUser {
     pub user: User,
     pub audiences: Vec<String>,
+    /// Warnings for every client that uses the token.
+    pub warnings: Vec<&'static str>,
+}
+
+/// The user of a request, and warnings about its credentials.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Authenticated {
+    pub user: User,
+    pub warnings: Vec<&'static str>,
+}
+
+impl From<User> for Authenticated {
+    fn from(user: User) -> Self {
+        Self {
+            user,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 /// The reason credentials were not accepted. The client sees `Unauthorized` only; TokenReview and
@@ -193,8 +211,10 @@ pub trait Authenticator: Send + Sync {
     /// # Errors
     /// The request has credentials that are not valid: it is answered with 401, not treated as
     /// anonymous.
-    async fn authenticate(&self, credentials: &Credentials<'_>)
-    -> Result<Option<User>, AuthnError>;
+    async fn authenticate(
+        &self,
+        credentials: &Credentials<'_>,
+    ) -> Result<Option<Authenticated>, AuthnError>;
 }
 
 /// The value of a key in a Secret's data.
@@ -212,12 +232,12 @@ fn same(one: &[u8], other: &[u8]) -> bool {
 mod fake {
     use std::collections::BTreeMap;
 
-    use crate::meta::Value;
     use async_trait::async_trait;
     use parking_lot::Mutex;
 
     use crate::auth::ObjectSource;
-    use crate::meta::{Gvr, Object};
+    use crate::meta::status::Result;
+    use crate::meta::{Gvr, Object, Value};
 
     /// Objects in memory, by resource, namespace and name.
     #[derive(Default)]
@@ -248,6 +268,20 @@ mod fake {
                 .lock()
                 .get(&(gvr.resource.clone(), namespace.to_owned(), name.to_owned()))
                 .cloned()
+        }
+
+        async fn set_label(
+            &self,
+            gvr: &Gvr,
+            object: &Object,
+            key: &str,
+            value: &str,
+        ) -> Result<()> {
+            let mut object = object.clone();
+            object.set_label(key, value);
+            let namespace = object.namespace().to_owned();
+            self.put(&gvr.resource, &namespace, Value::Object(object.0));
+            Ok(())
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Service account tokens: issuing, and authentication, which checks that the objects they are
-//! bound to still exist.
+//! bound to still exist and records the use of those that are kept in secrets.
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::base::random;
 use crate::meta::go;
 use crate::meta::names::{dns1123_label, dns1123_subdomain};
 use crate::meta::{Gvr, Map, Object, Value, json};
+use crate::telemetry::metrics::Counter;
 
 /// The issuer of the tokens that are kept in secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
@@ -26,6 +27,42 @@ pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
 /// The label of a secret whose token is no longer accepted.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+/// The label of a secret with the day on which its token was last used.
+const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
+/// The warning for clients with a token that nobody asked for.
+const AUTO_GENERATED: &str = "Use tokens from the TokenRequest API or manually created \
+     secret-based tokens instead of auto-generated secret-based tokens.";
+
+static LEGACY_TOKENS: Counter = Counter::new(
+    "serviceaccount_legacy_tokens_total",
+    "[ALPHA] Cumulative legacy service account tokens used",
+    &[],
+);
+static MANUAL_TOKENS: Counter = Counter::new(
+    "serviceaccount_legacy_manual_token_uses_total",
+    "[ALPHA] Cumulative manually created legacy tokens used",
+    &[],
+);
+static AUTO_TOKENS: Counter = Counter::new(
+    "serviceaccount_legacy_auto_token_uses_total",
+    "[ALPHA] Cumulative auto-generated legacy tokens used",
+    &[],
+);
+static INVALID_TOKENS: Counter = Counter::new(
+    "serviceaccount_invalid_legacy_auto_token_uses_total",
+    "[ALPHA] Cumulative invalid auto-generated legacy tokens used",
+    &[],
+);
+static STALE_TOKENS: Counter = Counter::new(
+    "serviceaccount_stale_tokens_total",
+    "[ALPHA] Cumulative stale projected service account tokens used",
+    &[],
+);
+static VALID_TOKENS: Counter = Counter::new(
+    "serviceaccount_valid_tokens_total",
+    "[ALPHA] Cumulative valid projected service account tokens used",
+    &[],
+);
 
 /// The prefix of the user names of service accounts.
 const USER_PREFIX: &str = "system:serviceaccount:";
@@ -87,6 +124,7 @@ impl ServiceAccounts {
         let claims = token_parts.verify(&self.keys).map_err(AuthnError::new)?;
         // Tokens without an audience are for this server.
         let own = if claims.aud.is_empty() {
+            LEGACY_TOKENS.inc(&[]);
             &self.api_audiences
         } else {
             &claims.aud
@@ -104,18 +142,17 @@ impl ServiceAccounts {
             );
             return Err(AuthnError::new(message));
         }
-        let user = if legacy {
-            self.legacy_user(token, &claims).await
+        let found = if legacy {
+            self.legacy_user(token, &claims, now).await
         } else {
-            self.user(&claims, now).await
+            self.user(&claims, now).await.map(|user| (user, Vec::new()))
         };
-        user.map(|user| {
-            Some(TokenUser {
-                user,
-                audiences: matching,
-            })
-        })
-        .map_err(AuthnError::new)
+        let (user, warnings) = found.map_err(AuthnError::new)?;
+        Ok(Some(TokenUser {
+            user,
+            audiences: matching,
+            warnings,
+        }))
     }
 
     async fn user(&self, claims: &Claims, now: Timestamp) -> Result<User, String> {
@@ -171,6 +208,11 @@ impl ServiceAccounts {
                 }
             }
         }
+        match private.warnafter {
+            Some(after) if after != 0.0 && now.as_second() as f64 > after => STALE_TOKENS.inc(&[]),
+            Some(after) if after != 0.0 => VALID_TOKENS.inc(&[]),
+            _ => {}
+        }
         if !claims.jti.is_empty() {
             user.extra.insert(
                 CREDENTIAL_ID.to_owned(),
@@ -208,8 +250,14 @@ impl ServiceAccounts {
         }
     }
 
-    /// The user of a token that is kept in a secret (kube-apiserver `serviceaccount/legacy.go`).
-    async fn legacy_user(&self, token: &str, claims: &Claims) -> Result<User, String> {
+    /// The user of a token that is kept in a secret (kube-apiserver `serviceaccount/legacy.go`),
+    /// with warnings.
+    async fn legacy_user(
+        &self,
+        token: &str,
+        claims: &Claims,
+        now: Timestamp,
+    ) -> Result<(User, Vec<&'static str>), String> {
         for (value, name) in [
             (&claims.sub, "sub"),
             (&claims.legacy_namespace, "namespace"),
@@ -230,18 +278,26 @@ impl ServiceAccounts {
         {
             return Err("sub claim is invalid".to_owned());
         }
-        if self.lookup {
-            self.check_legacy(token, claims).await?;
-        }
-        Ok(User {
+        let warnings = if self.lookup {
+            self.check_legacy(token, claims, now).await?
+        } else {
+            Vec::new()
+        };
+        let user = User {
             name: username(namespace, name),
             uid: uid.clone(),
             groups: groups(namespace),
             ..User::default()
-        })
+        };
+        Ok((user, warnings))
     }
 
-    async fn check_legacy(&self, token: &str, claims: &Claims) -> Result<(), String> {
+    async fn check_legacy(
+        &self,
+        token: &str,
+        claims: &Claims,
+        now: Timestamp,
+    ) -> Result<Vec<&'static str>, String> {
         let (namespace, name) = (&claims.legacy_namespace, &claims.legacy_account_name);
         let secret = self.get("secrets", namespace, &claims.legacy_secret).await;
         let secret = secret
@@ -266,10 +322,9 @@ impl ServiceAccounts {
                 claims.legacy_account_uid
             ));
         }
-        if secret
-            .labels()
-            .is_some_and(|labels| labels.contains_key(INVALID_SINCE))
-        {
+        self.track_use(&secret, now).await;
+        if !label(&secret, INVALID_SINCE).is_empty() {
+            INVALID_TOKENS.inc(&[]);
             return Err(format!(
                 "the token in secret {namespace}/{} for service account {namespace}/{name} has been marked invalid. Use tokens from the \
                  TokenRequest API or manually created secret-based tokens, or remove the '{INVALID_SINCE}' label from the secret to \
@@ -277,7 +332,41 @@ impl ServiceAccounts {
                 claims.legacy_secret
             ));
         }
-        Ok(())
+        let named = account.get("secrets").and_then(Value::as_array);
+        let is_secret =
+            |one: &Value| one.get("name").and_then(Value::as_str) == Some(secret.name());
+        if named.is_some_and(|named| named.iter().any(is_secret)) {
+            AUTO_TOKENS.inc(&[]);
+            return Ok(vec![AUTO_GENERATED]);
+        }
+        MANUAL_TOKENS.inc(&[]);
+        Ok(Vec::new())
+    }
+
+    /// Labels a secret with the day of its use, unless it has that of today, or of tomorrow, which
+    /// another server's clock may show.
+    async fn track_use(&self, secret: &Object, now: Timestamp) {
+        let day = |hours| {
+            let then = now.saturating_add(SignedDuration::from_hours(hours));
+            then.unwrap_or(now).strftime("%Y-%m-%d").to_string()
+        };
+        let (today, used) = (day(0), label(secret, LAST_USED));
+        if used == today || used == day(24) {
+            return;
+        }
+        let gvr = Gvr::new("", "v1", "secrets");
+        if let Err(status) = self
+            .objects
+            .set_label(&gvr, secret, LAST_USED, &today)
+            .await
+        {
+            tracing::error!(
+                "labelling the legacy service account token {}/{} with the day of its use: {}",
+                secret.namespace(),
+                secret.name(),
+                status.message
+            );
+        }
     }
 
     async fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Object> {
@@ -285,6 +374,12 @@ impl ServiceAccounts {
             .get(&Gvr::new("", "v1", resource), namespace, name)
             .await
     }
+}
+
+/// Returns the value of a label; empty without it.
+fn label<'a>(object: &'a Object, key: &str) -> &'a str {
+    let value = object.labels().and_then(|labels| labels.get(key));
+    value.and_then(Value::as_str).unwrap_or("")
 }
 
 /// Reports whether an object was deleted longer ago than clocks may differ.
@@ -641,21 +736,52 @@ mod tests {
             "Token does not match server's copy"
         );
         let data = base64::prelude::BASE64_STANDARD.encode(&token);
-        world.objects.put(
-            "secrets",
-            "ns",
-            json!({"metadata": {"name": "s", "uid": "u3"}, "data": {"token": data}}),
-        );
-        let user = world
+        let secret = |labels: Value| json!({"metadata": {"name": "s", "namespace": "ns", "uid": "u3", "labels": labels}, "data": {"token": data}});
+        let last_used = async || {
+            let gvr = Gvr::new("", "v1", "secrets");
+            let secret = world.objects.get(&gvr, "ns", "s").await.expect("a secret");
+            label(&secret, LAST_USED).to_owned()
+        };
+        for (before, after) in [
+            ("", "2026-01-01"),
+            ("2025-12-31", "2026-01-01"),
+            ("2026-01-02", "2026-01-02"),
+            ("2026-01-03", "2026-01-01"),
+        ] {
+            world
+                .objects
+                .put("secrets", "ns", secret(json!({LAST_USED: before})));
+            let known = world
+                .authenticate(&token)
+                .await
+                .expect("valid")
+                .expect("known");
+            assert_eq!(
+                (known.user.name.as_str(), known.user.extra.len()),
+                ("system:serviceaccount:ns:bob", 0)
+            );
+            assert_eq!(
+                (known.warnings.len(), last_used().await),
+                (0, after.to_owned())
+            );
+        }
+        let account = json!({"metadata": {"name": "bob", "uid": "u1"}, "secrets": [{"name": "s"}]});
+        world.objects.put("serviceaccounts", "ns", account);
+        let known = world
             .authenticate(&token)
             .await
             .expect("valid")
-            .expect("known")
-            .user;
-        assert_eq!(
-            (user.name.as_str(), user.extra.len()),
-            ("system:serviceaccount:ns:bob", 0)
+            .expect("known");
+        assert_eq!(known.warnings, [AUTO_GENERATED]);
+
+        world.objects.put(
+            "secrets",
+            "ns",
+            secret(json!({INVALID_SINCE: "2025-12-01"})),
         );
+        let why = world.authenticate(&token).await.expect_err("marked");
+        assert!(why.contains("has been marked invalid"), "{why}");
+        assert_eq!(last_used().await, "2026-01-01");
     }
 
     #[test]

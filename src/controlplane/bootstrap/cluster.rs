@@ -5,6 +5,8 @@
 use std::net::IpAddr;
 
 use aws_lc_rs::digest;
+use jiff::Timestamp;
+use jiff::civil::Date;
 
 use super::{Params, object};
 use crate::meta::{Gvr, Map, Object, Value, json};
@@ -205,13 +207,22 @@ pub(super) fn extension_authentication(params: &Params) -> (Gvr, Object) {
     config_map("extension-apiserver-authentication", data)
 }
 
-/// Since when the use of legacy service account tokens is tracked.
-pub(super) fn token_tracking(now: &str) -> (Gvr, Object) {
-    let day = now.get(..10).unwrap_or(now);
+/// The format of [`token_tracking`]'s day.
+const DAY: &str = "%Y-%m-%d";
+
+/// Since when the use of legacy service account tokens is tracked
+/// (`pkg/controlplane/controller/legacytokentracking`).
+pub(super) fn token_tracking(now: Timestamp) -> (Gvr, Object) {
+    let day = now.strftime(DAY).to_string();
     config_map(
         "kube-apiserver-legacy-service-account-token-tracking",
         [("since".to_owned(), day.into())].into_iter().collect(),
     )
+}
+
+/// Reports whether a [`token_tracking`] that exists tells a day.
+pub(super) fn has_day(tracking: &Object) -> bool {
+    Date::strptime(DAY, tracking.str_at("/data/since")).is_ok()
 }
 
 /// The name of this machine's identity lease: a hash of its host name, as kube-apiserver makes it.

@@ -69,6 +69,8 @@ enum ReconcilePolicy {
     FlowControl,
     /// These members are set back.
     Members(&'static [&'static str]),
+    /// The day that it holds is set back if it is none.
+    Since,
 }
 
 /// One object to make.
@@ -192,18 +194,13 @@ pub fn objects(params: &Params) -> Vec<BootstrapObject> {
             one,
         )
     });
-    plan.0.extend(authentication_objects(params));
-    plan.add(
-        1,
-        APISERVER_MANAGER,
-        ReconcilePolicy::None,
-        cluster::token_tracking(&now),
-    );
+    plan.0.extend(authentication_objects(params, true));
     plan.0
 }
 
 /// Returns the objects that a server reconciles for as long as it runs: the namespaces, the
-/// `kubernetes` service with its endpoints, the identity lease.
+/// `kubernetes` service with its endpoints, the identity lease, and since when the use of legacy
+/// service account tokens is tracked.
 pub fn reconciled_objects(params: &Params) -> Vec<BootstrapObject> {
     let mut plan = Plan::default();
     cluster::namespaces()
@@ -222,6 +219,12 @@ pub fn reconciled_objects(params: &Params) -> Vec<BootstrapObject> {
         APISERVER_MANAGER,
         ReconcilePolicy::Members(&["spec"]),
         identity_lease(params),
+    );
+    plan.add(
+        1,
+        APISERVER_MANAGER,
+        ReconcilePolicy::Since,
+        cluster::token_tracking(params.now),
     );
     plan.0.extend(endpoint_objects(params));
     plan.0
@@ -253,13 +256,19 @@ pub fn endpoint_objects(params: &Params) -> Vec<BootstrapObject> {
     plan.0
 }
 
-/// Returns the object from which extension servers read the authorities that this server trusts.
-pub fn authentication_objects(params: &Params) -> Vec<BootstrapObject> {
+/// Returns the object from which extension servers read the authorities that this server trusts;
+/// without `overwrite`, one that exists stays as it is.
+pub fn authentication_objects(params: &Params, overwrite: bool) -> Vec<BootstrapObject> {
+    let policy = if overwrite {
+        ReconcilePolicy::Members(&["data"])
+    } else {
+        ReconcilePolicy::None
+    };
     let mut plan = Plan::default();
     plan.add(
         1,
         APISERVER_MANAGER,
-        ReconcilePolicy::Members(&["data"]),
+        policy,
         cluster::extension_authentication(params),
     );
     plan.0
@@ -343,6 +352,8 @@ fn repair(policy: ReconcilePolicy, existing: &Object, expected: &Object) -> Repa
             &["spec"]
         }
         ReconcilePolicy::Members(members) => members,
+        ReconcilePolicy::Since if cluster::has_day(existing) => return Repair::Nothing,
+        ReconcilePolicy::Since => &["data"],
     };
     let wrong = |member: &&&str| existing.get(member) != expected.get(member);
     if members.iter().find(wrong).is_none() {

@@ -182,6 +182,10 @@ async fn a_second_start_writes_only_what_is_wrong() {
     memory.edit("endpoints", "kubernetes", |endpoints| {
         drop(endpoints.shift_remove("subsets"))
     });
+    let tracking = "kube-apiserver-legacy-service-account-token-tracking";
+    memory.edit("configmaps", tracking, |map| {
+        map.section_mut("data").insert("since", "yesterday".into());
+    });
     memory.edit("services", "kubernetes", |service| {
         service.section_mut("spec").clear()
     });
@@ -193,6 +197,7 @@ async fn a_second_start_writes_only_what_is_wrong() {
         "delete clusterrolebindings system:basic-user",
         "update clusterrolebindings system:discovery",
         "update clusterroles system:kube-dns",
+        "update configmaps kube-apiserver-legacy-service-account-token-tracking",
         "update endpoints kubernetes",
         "update flowschemas probes",
     ];

@@ -15,8 +15,6 @@ use crate::meta::status::Result;
 use crate::meta::{ErrorList, Gvk, Gvr, Object, Path, Status, Value};
 use crate::registry::validation::Fields;
 
-/// The streams of a log (core `LogStream*`).
-const STREAMS: [&str; 3] = ["All", "Stderr", "Stdout"];
 /// The schemes that the name of a proxied object may begin with, before a colon.
 const SCHEMES: [&str; 3] = ["", "http", "https"];
 
@@ -48,6 +46,7 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 return Ok(response);
             }
+            find_node(ctx, &pod).await?;
         }
         ("pods", _) => {
             let pod = find(ctx, info.url_name()).await?;
@@ -60,6 +59,7 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
                     pod.name()
                 )));
             }
+            find_node(ctx, &pod).await?;
         }
         _ => {
             let name = Address::parse(info.url_name(), "node")?.name;
@@ -90,6 +90,17 @@ async fn ensure_may_create(ctx: &RequestContext<'_>) -> Result<()> {
             &reason,
         )),
     }
+}
+
+/// Checks that the node of a pod exists. Upstream names it with the resource of the request.
+async fn find_node(ctx: &RequestContext<'_>, pod: &Object) -> Result<()> {
+    let (nodes, name) = (Gvr::new("", "v1", "nodes"), pod.str_at("/spec/nodeName"));
+    let Some(nodes) = ctx.api.registry.get(&nodes) else {
+        return Ok(());
+    };
+    let node = nodes.cached_get_stored("", name).await?;
+    node.map(drop)
+        .ok_or_else(|| Status::not_found(&ctx.store.resource.gvr, name))
 }
 
 async fn find(ctx: &RequestContext<'_>, name: &str) -> Result<Object> {
@@ -282,15 +293,9 @@ fn check_log_options(query: &Query, name: &str) -> Result<()> {
         }
         _ => {}
     }
-    let stream = given(query, "stream").unwrap_or(STREAMS[0]);
-    if !STREAMS.contains(&stream) {
-        errors.not_supported(&Path::new("stream"), stream, &STREAMS);
-    }
-    if stream != STREAMS[0] && tail.is_some() {
-        errors.forbidden(
-            &Path::new(""),
-            "`tailLines` and specific `stream` are mutually exclusive for now",
-        );
+    // The gate PodLogsQuerySplitStreams is off.
+    if given(query, "stream").is_some() {
+        errors.forbidden(&Path::new("stream"), "may not be specified");
     }
     if errors.is_empty() {
         Ok(())
@@ -359,7 +364,7 @@ mod tests {
     fn log_options_are_checked() {
         let check = |query: &str| message(check_log_options(&Query::parse(query), "a"));
         assert_eq!(
-            check("tailLines=3&limitBytes=1&sinceSeconds=1&stream=All&follow=true"),
+            check("tailLines=3&limitBytes=1&sinceSeconds=1&follow=true"),
             ""
         );
         assert_eq!(
@@ -383,13 +388,10 @@ mod tests {
                 "sinceSeconds=1&sinceTime=2020-01-01T00:00:00Z",
                 "[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
             ),
-            (
-                "stream=Stdin",
-                r#"stream: Unsupported value: "Stdin": supported values: "All", "Stderr", "Stdout""#,
-            ),
+            ("stream=All", "stream: Forbidden: may not be specified"),
             (
                 "stream=Stdout&tailLines=1",
-                "[]: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now",
+                "stream: Forbidden: may not be specified",
             ),
         ] {
             assert_eq!(

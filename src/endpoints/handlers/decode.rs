@@ -19,6 +19,8 @@ use crate::endpoints::negotiate::{self, MediaType};
 const SUMMARY_BYTES: usize = 30;
 /// The place at which upstream registers its scheme, which errors of unknown kinds name.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+/// The same of the server for custom resources, which has a scheme of its own.
+const EXTENSIONS_SCHEME: &str = "pkg/apiserver/apiserver.go:55";
 
 /// A decoded body.
 #[derive(Debug)]
@@ -267,8 +269,13 @@ fn kind_error(schema: &Schema, expected: &Gvk, gvk: &Gvk) -> String {
             gvk.version, gvk.kind, expected.kind
         )
     } else {
+        let scheme = if expected.group == "apiextensions.k8s.io" {
+            EXTENSIONS_SCHEME
+        } else {
+            SCHEME
+        };
         format!(
-            "no kind {:?} is registered for version {:?} in scheme {SCHEME:?}",
+            "no kind {:?} is registered for version {:?} in scheme {scheme:?}",
             gvk.kind,
             gvk.api_version()
         )

@@ -231,6 +231,8 @@ impl<'a> RequestContext<'a> {
             {
                 Purpose::Ephemeral
             }
+            // Their storages make no Tables.
+            _ if matches!(info.subresource.as_str(), "approval" | "log") => Purpose::Ephemeral,
             _ => Purpose::Object,
         };
         let media = if self.custom().is_some() {

@@ -7,12 +7,16 @@ use crate::builtin::{authentication, authorization};
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Object, Status, json};
+use crate::registry::Subresource;
 use crate::registry::store::Page;
 
 use super::RequestContext;
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::respond;
+
+/// The name of the store as a component.
+const STORE: &str = "etcd-0";
 
 /// Answers a request to a resource without storage.
 ///
@@ -39,13 +43,31 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
                     .await?,
             ))
         }
-        ("componentstatuses", _) => Err(Status::not_found(
-            &Gvr::new("", "v1", "componentstatus"),
-            info.url_name(),
-        )),
+        ("componentstatuses", "get") => component_status(ctx).await,
         (_, "create") => review(ctx, &body).await,
         _ => Err(Status::no_such_method()),
     }
+}
+
+/// Answers with the health of the store, the one component that this server knows itself (upstream
+/// `registry/core/componentstatus`).
+async fn component_status(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
+    let name = ctx.request.info.url_name();
+    if name != STORE {
+        let resource = Gvr::new("", "v1", "componentstatus");
+        return Err(Status::not_found(&resource, name));
+    }
+    let mut condition = json!({"type": "Healthy", "status": "True", "message": "ok"});
+    if let Err(why) = ctx.store.storage.check_health().await {
+        condition = json!({"type": "Healthy", "status": "False", "error": why.to_string()});
+    }
+    let status = Object::from_value(json!({
+        "kind": "ComponentStatus",
+        "apiVersion": "v1",
+        "metadata": {"name": name},
+        "conditions": [condition],
+    }));
+    ctx.answer(200, Source::Tree(status.unwrap_or_default()))
 }
 
 async fn review(ctx: &RequestContext<'_>, body: &Bytes) -> Result<Response<Body>> {
@@ -55,11 +77,15 @@ async fn review(ctx: &RequestContext<'_>, body: &Bytes) -> Result<Response<Body>
         .decode_as(body, &resource.gvk, resource.ty(), options.field_validation)?
         .object;
     ctx.check_namespace(&mut object)?;
+    // Upstream tracks the fields of a review as of any other create, and before it is validated.
+    let manager = ctx.manager(&options.field_manager);
+    ctx.track(None, &mut object, Subresource::Main, &manager)
+        .await;
     let gvk = &resource.gvk;
     ctx.admit_unstored(gvk, &mut object, &options).await?;
     ctx.validate_unstored(gvk, &mut object, &options).await?;
     let (user, authorizer) = (&ctx.request.user, ctx.api.authorizer.as_ref());
-    let answer = match resource.gvr.resource.as_str() {
+    let mut answer = match resource.gvr.resource.as_str() {
         "subjectaccessreviews" => authorization::subject_access_review(object, authorizer).await?,
         "localsubjectaccessreviews" => {
             authorization::local_subject_access_review(object, authorizer).await?
@@ -78,24 +104,8 @@ async fn review(ctx: &RequestContext<'_>, body: &Bytes) -> Result<Response<Body>
         }
         _ => return Err(Status::no_such_method()),
     };
-    ctx.answer(201, Source::Fixed(tracked(ctx, answer, &options).await))
-}
-
-/// Upstream tracks the fields of a review as of any other create.
-async fn tracked(ctx: &RequestContext<'_>, mut answer: Object, options: &WriteOptions) -> Object {
-    let mut asked = answer.clone();
-    asked.shift_remove("status");
-    ctx.track(
-        None,
-        &mut asked,
-        crate::registry::Subresource::Main,
-        &ctx.manager(&options.field_manager),
-    )
-    .await;
-    if let Some(managed) = asked.at("/metadata/managedFields").cloned() {
-        answer.metadata_mut().insert("managedFields", managed);
-    } else if answer.metadata().is_none() {
+    if answer.metadata().is_none() {
         answer.insert("metadata", json!({}));
     }
-    answer
+    ctx.answer(201, Source::Fixed(answer))
 }

@@ -120,6 +120,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_write_that_is_dropped_at_any_of_its_awaits_runs_to_its_end() {
+        const AWAITS: usize = 20;
+        for polls in 0..=AWAITS {
+            let (tasks, (tell, told)) = (TaskTracker::new(), oneshot::channel());
+            let mut write = Detachable {
+                write: Some(Box::pin(async move {
+                    for _ in 0..AWAITS {
+                        tokio::task::yield_now().await;
+                    }
+                    let _ = tell.send(());
+                })),
+                may_go_on: || true,
+                tasks: &tasks,
+            };
+            for _ in 0..polls {
+                assert!(futures::poll!(&mut write).is_pending());
+            }
+            drop(write);
+            assert_eq!(told.await, Ok(()), "after {polls} polls");
+        }
+    }
+
+    #[tokio::test]
     async fn a_write_that_ends_or_panics_leaves_no_task() {
         let tasks = TaskTracker::new();
         let detachable = |fails: bool| Detachable {

@@ -1,6 +1,6 @@
 //! The Tables of a custom kind: its additionalPrinterColumns, or its age.
 
-mod jsonpath;
+pub mod jsonpath;
 
 use std::borrow::Cow;
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Command, Effect, FlagError, all, parse};
+use super::{Command, Effect, FlagError, Kind, all, parse};
 use crate::options::config::Config;
 
 /// Servers are started with the flag.
@@ -50,6 +50,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("etcd-cafile", MANIFEST, STARTS),
     ("etcd-certfile", MANIFEST, STARTS),
     ("etcd-compaction-interval", WIRE, "events_and_history_end_when_the_flags_say"),
+    ("etcd-count-metric-poll-period", WIRE, "stored_objects_are_counted_as_often_as_the_flag_says"),
     ("etcd-healthcheck-timeout", ETCD, "each_health_check_has_the_limit_of_its_flag"),
     ("etcd-keyfile", MANIFEST, STARTS),
     ("etcd-prefix", PEERS, "events_are_in_an_etcd_of_their_own"),
@@ -155,6 +156,19 @@ fn every_flag_with_an_effect_has_a_test_that_sees_it() {
 fn ignored_and_refused_flags_give_a_reason() {
     for flag in all() {
         assert!(!flag.text.is_empty(), "{}", flag.name);
+    }
+}
+
+#[test]
+fn negative_durations_are_refused() {
+    let durations =
+        all().filter(|flag| flag.kind == Kind::Duration && flag.effect != Effect::Refused);
+    for name in durations.map(|flag| flag.name) {
+        let error = config(&[&format!("--{name}=-1s")]).expect_err(name);
+        assert_eq!(
+            error.to_string(),
+            format!("--{name} can not be a negative value")
+        );
     }
 }
 

@@ -8,6 +8,7 @@ use crate::cacher::{CachedObject, Snapshot};
 use crate::meta::Object;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
+use crate::storage::ListRequest;
 
 use super::{Selection, Store};
 
@@ -26,7 +27,40 @@ impl StoredKeys {
     }
 }
 
+/// The objects of a resource in figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    pub objects: i64,
+    /// The length of all values; `None` if nobody has them all.
+    pub bytes: Option<i64>,
+}
+
 impl Store {
+    /// Returns the number and size of the objects, as far as this server knows them; their number
+    /// from storage if there is no cache.
+    ///
+    /// # Errors
+    /// Those of storage.
+    pub async fn stats(&self) -> Result<Stats> {
+        if let Some(snapshot) = self.cacher.as_ref().and_then(|cacher| cacher.snapshot()) {
+            return Ok(Stats {
+                objects: i64::try_from(snapshot.len()).unwrap_or(i64::MAX),
+                bytes: Some(i64::try_from(snapshot.bytes()).unwrap_or(i64::MAX)),
+            });
+        }
+        let first = ListRequest {
+            prefix: self.prefix(),
+            limit: 1,
+            ..ListRequest::default()
+        };
+        let page = self.storage.list(first).await;
+        let objects = page.map_err(|error| self.fault(error, "list"))?.count;
+        Ok(Stats {
+            objects,
+            bytes: (objects == 0).then_some(0),
+        })
+    }
+
     /// Returns one object, from storage if the cache does not have it: it may be new. `None` if
     /// neither has it.
     ///

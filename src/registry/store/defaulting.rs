@@ -197,6 +197,10 @@ impl Storage for DefaultingStorage {
         self.inner.check_health().await
     }
 
+    async fn size(&self) -> Result<u64> {
+        self.inner.size().await
+    }
+
     fn check_integrity(&self) -> Result<()> {
         self.inner.check_integrity()
     }

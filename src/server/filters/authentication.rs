@@ -6,6 +6,7 @@ use super::{Filter, FilterContext, Next, max_in_flight};
 use crate::auth::ANONYMOUS;
 use crate::auth::authn::{Authenticator, Credentials};
 use crate::endpoints::body::Body;
+use crate::endpoints::respond;
 use crate::meta::Status;
 
 /// Authenticates the user of the request. HTTP/2 connections of unauthenticated clients, and those
@@ -20,18 +21,18 @@ impl Filter for Authentication {
             peer: &connection.peer,
         };
         let authenticated = chain.authenticator.authenticate(&credentials).await;
-        let user = match authenticated {
-            Ok(Some(user)) if user.name != ANONYMOUS => {
-                if !connection.authenticated(&user) {
+        let (user, warnings) = match authenticated {
+            Ok(Some(known)) if known.user.name != ANONYMOUS => {
+                if !connection.authenticated(&known.user) {
                     return max_in_flight::too_many_requests();
                 }
-                Some(user)
+                (Some(known.user), known.warnings)
             }
             other => {
                 if chain.goaway.unauthenticated {
                     connection.go_away();
                 }
-                other.ok().flatten()
+                (other.ok().flatten().map(|known| known.user), Vec::new())
             }
         };
         let known = ctx.request_mut().and_then(|request| {
@@ -39,9 +40,14 @@ impl Filter for Authentication {
             request.user = user.ok_or_else(Status::unauthorized)?.into();
             Ok(())
         });
-        match known {
+        let mut response = match known {
             Ok(()) => N::handle(ctx).await,
             Err(status) => ctx.status(&status),
-        }
+        };
+        respond::add_warnings(
+            &mut response,
+            warnings.into_iter().map(str::to_owned).collect(),
+        );
+        response
     }
 }

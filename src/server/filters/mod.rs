@@ -36,6 +36,7 @@ use crate::server::listener::Handler;
 use crate::server::request_guard::RequestGuard;
 use crate::server::response_body::{ResponseBody, ResponseState, SLICE};
 use crate::server::routes::Router;
+use crate::server::storage_metrics::StorageSizes;
 use crate::telemetry::health::Health;
 use crate::telemetry::requests;
 
@@ -99,6 +100,7 @@ pub struct HandlerChain {
     /// The OpenID discovery documents of the token issuer; new ones where its keys are.
     pub oidc: Arc<ArcSwapOption<oidc::Documents>>,
     pub health: Arc<Health>,
+    pub storage_sizes: StorageSizes,
     /// The longest that a request may take until its answer has been read, unless it is a watch or
     /// a stream.
     pub request_timeout: Duration,

@@ -50,6 +50,7 @@ const QUEUED_WRITES: usize = 1024;
 
 /// The embedded store. Dropping it ends its watches and closes the file.
 pub struct Embedded {
+    directory: PathBuf,
     shared: Arc<Shared>,
     /// `None` only while dropping.
     commands: Option<Sender<Command>>,
@@ -113,11 +114,12 @@ impl Embedded {
 
     /// The store in the file that `open` opens, now and after a failure.
     fn start(directory: PathBuf, open: Open, clock: Clock) -> Result<Self> {
-        let failed = |error: &dyn std::fmt::Display| cannot_open(&directory, error);
+        let place = directory.clone();
+        let failed = |error: &dyn std::fmt::Display| cannot_open(&place, error);
         let db = open().map_err(|e| match e {
             DatabaseError::DatabaseAlreadyOpen => StorageError::Unavailable(format!(
                 "{} is in use by another process",
-                directory.display()
+                place.display()
             )),
             e => failed(&e),
         })?;
@@ -136,6 +138,7 @@ impl Embedded {
             .spawn(move || writer.run())
             .map_err(|e| failed(&e))?;
         Ok(Self {
+            directory,
             shared,
             commands: Some(commands),
             queue: Arc::new(Semaphore::new(QUEUED_WRITES)),
@@ -316,6 +319,12 @@ impl Storage for Embedded {
 
     async fn check_health(&self) -> Result<()> {
         self.order(Op::Tick).await.map(drop)
+    }
+
+    async fn size(&self) -> Result<u64> {
+        let file = tokio::fs::metadata(self.directory.join(FILE)).await;
+        file.map(|file| file.len())
+            .map_err(|error| StorageError::Internal(error.to_string()))
     }
 
     fn check_integrity(&self) -> Result<()> {

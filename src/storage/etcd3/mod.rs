@@ -636,6 +636,14 @@ impl Storage for Etcd3 {
         )
     }
 
+    async fn size(&self) -> Result<u64> {
+        let mut maintenance = self.clients.load().all.maintenance_client();
+        let status = timeout(self.request_timeout, maintenance.status()).await;
+        let status = status.map_err(|_| timed_out())?;
+        let bytes = status.map_err(|error| interpret(&error, 0))?.db_size();
+        Ok(u64::try_from(bytes).unwrap_or(0))
+    }
+
     fn check_integrity(&self) -> Result<()> {
         // etcd checks its own members.
         Ok(())
