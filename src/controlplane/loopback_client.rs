@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::bootstrap::ObjectClient;
 use crate::admission::Objects;
 use crate::auth::{ObjectSource, User};
-use crate::merge::APISERVER_MANAGER;
+use crate::merge::{self, APISERVER_MANAGER};
 use crate::meta::options::DeleteOptions;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
@@ -270,10 +270,24 @@ struct Change<'a> {
 enum NewState<'a> {
     /// The object as a whole.
     Object(&'a Object),
-    /// The stored object with this status.
+    /// The stored object, to which this status is applied.
     Status(&'a Value),
     /// The stored object with this label.
     Label(&'a str, &'a str),
+}
+
+impl Change<'_> {
+    /// The stored object with this status, which the manager applies.
+    fn applied(&self, live: Option<&Object>, status: &Value) -> Result<Object> {
+        let (gvk, mut config) = (&self.store.resource.gvk, Object::default());
+        config.insert("apiVersion", gvk.api_version().into());
+        config.insert("kind", gvk.kind.as_str().into());
+        config.set_meta_str("name", live.map_or("", Object::name));
+        config.set_meta_str("namespace", live.map_or("", Object::namespace));
+        config.insert("status", status.clone());
+        let manager = self.store.field_manager(self.sub, self.manager);
+        Ok(merge::apply(live, &config.0, gvk, &manager, true)?)
+    }
 }
 
 #[async_trait]
@@ -285,11 +299,7 @@ impl Updater for Change<'_> {
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let mut object = match self.state {
             NewState::Object(object) => object.clone(),
-            NewState::Status(status) => {
-                let mut object = live.cloned().unwrap_or_default();
-                object.insert("status", status.clone());
-                object
-            }
+            NewState::Status(status) => return self.applied(live, status),
             NewState::Label(key, value) => {
                 let mut object = live.cloned().unwrap_or_default();
                 object.set_label(key, value);

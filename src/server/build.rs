@@ -31,7 +31,7 @@ use crate::controlplane::informer::Informers;
 use crate::controlplane::loopback_client::LoopbackClient;
 use crate::controlplane::master_leases::MasterLeases;
 use crate::controlplane::reconcilers::service_cidr::{self, DefaultServiceCidr};
-use crate::controlplane::reconcilers::{EventRecorder, Repairs};
+use crate::controlplane::reconcilers::{EventRecorder, FlowSchemaReconciler, Repairs};
 use crate::controlplane::served_kinds::ServedKinds;
 use crate::controlplane::services::ClusterServices;
 use crate::discovery::ServerInfo;
@@ -108,6 +108,13 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     let cluster = start_informers(deps, registry, stores, &hooks, registrations).await?;
     health::add_informers(&deps.health, &cluster.informers);
     let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
+    let flow_schemas = FlowSchemaReconciler::start(
+        &cluster.registry,
+        cluster.client.clone(),
+        &cluster.informers,
+        &clock,
+    );
+    tokio::spawn(flow_schemas.await?.run(deps.shutdown.stopping()));
     if let Some(period) = deps.config.storage.count_period {
         tokio::spawn(storage_metrics::count_objects(
             cluster.registry.clone(),

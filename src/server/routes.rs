@@ -138,9 +138,11 @@ async fn answer(
             let refused = if request.method != Method::GET {
                 Status::no_such_method()
             } else if let Some(media) = refused_media(path, &request.headers) {
-                Status::not_acceptable(format!(
+                let mut refused = Status::not_acceptable(format!(
                     "406: Not Acceptable\n\nAvailable representations: {media}"
-                ))
+                ));
+                refused.details_mut();
+                refused
             } else {
                 return openid(documents, path);
             };

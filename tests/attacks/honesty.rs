@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::support::{Store, TestServer};
-use super::{ask, both, start};
+use super::{PATIENCE, ask, both, start};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -896,4 +896,50 @@ async fn pods_are_resized_to_what_their_node_can_give() {
     assert_eq!(ask("DELETE", &node).status(&server).await, 200);
     let why = "pods \"p\" is forbidden: node \"n\" not found";
     assert_eq!(message(&resize("2").await), (403, why));
+}
+
+/// A FlowSchema tells whether the priority level that it names exists, now and later.
+#[tokio::test]
+async fn flow_schemas_tell_whether_their_level_exists() {
+    const GROUP: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
+    both(&[], async |server| {
+        let schema = json!({
+            "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": {"name": "mine"},
+            "spec": {"matchingPrecedence": 100, "priorityLevelConfiguration": {"name": "missing"}},
+        });
+        let path = format!("{GROUP}/flowschemas");
+        assert_eq!(ask("POST", &path).json(&schema).status(server).await, 201);
+        let becomes = async |wanted: &str| {
+            let end = tokio::time::Instant::now() + PATIENCE;
+            loop {
+                let (_, schema) = ask("GET", &format!("{path}/mine")).answer(server).await;
+                if schema["status"]["conditions"][0]["status"] == wanted {
+                    return schema;
+                }
+                assert!(tokio::time::Instant::now() < end, "{wanted}: {schema}");
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        };
+        let schema = becomes("True").await;
+        assert_eq!(
+            schema["status"]["conditions"][0]["message"],
+            "This FlowSchema references the PriorityLevelConfiguration object named \"missing\" but there is no such object"
+        );
+        let managers = schema["metadata"]["managedFields"].as_array().unwrap();
+        let own = managers.iter().find(|one| one["subresource"] == "status").unwrap();
+        assert_eq!(
+            (own["manager"].as_str(), own["operation"].as_str()),
+            (Some("api-priority-and-fairness-config-consumer-v1"), Some("Apply"))
+        );
+        let level = json!({
+            "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "PriorityLevelConfiguration", "metadata": {"name": "missing"},
+            "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}},
+        });
+        let levels = format!("{GROUP}/prioritylevelconfigurations");
+        assert_eq!(ask("POST", &levels).json(&level).status(server).await, 201);
+        becomes("False").await;
+        assert_eq!(ask("DELETE", &format!("{levels}/missing")).status(server).await, 200);
+        becomes("True").await;
+    })
+    .await;
 }

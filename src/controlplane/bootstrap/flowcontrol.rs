@@ -1,8 +1,8 @@
 //! Flow schemas and priority levels of a fresh server (apiserver `apis/flowcontrol/bootstrap`).
 
-use crate::meta::{Gvr, Object, Value, json};
+use crate::meta::{Gvr, Object, Value, go, json};
 
-const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 
 /// Priority levels that queue: name, shares, lendable percentage, queues, hand size.
 const LEVELS: [(&str, i64, i64, i64, i64); 6] = [
@@ -179,6 +179,21 @@ fn workload_schemas() -> Vec<Schema> {
     ]
 }
 
+/// Returns the condition of a FlowSchema that names a priority level, which exists or does not.
+/// `now` is RFC 3339.
+pub fn dangling(level: &str, exists: bool, now: &str) -> Value {
+    let (status, reason, what) = if exists {
+        ("False", "Found", "and it exists")
+    } else {
+        ("True", "NotFound", "but there is no such object")
+    };
+    let message = format!(
+        "This FlowSchema references the PriorityLevelConfiguration object named {} {what}",
+        go::quote(level)
+    );
+    json!({"type": "Dangling", "status": status, "lastTransitionTime": now, "reason": reason, "message": message})
+}
+
 /// Every FlowSchema, with the status condition that its priority level exists. `now` is RFC 3339.
 pub(super) fn flow_schemas(now: &str) -> Vec<(Gvr, Object, Value)> {
     let gvr = Gvr::new(GROUP, "v1", "flowschemas");
@@ -188,14 +203,10 @@ pub(super) fn flow_schemas(now: &str) -> Vec<(Gvr, Object, Value)> {
             spec["distinguisherMethod"] = json!({"type": distinguisher});
         }
         spec["rules"] = json!([rule]);
-        let message = format!(
-            "This FlowSchema references the PriorityLevelConfiguration object named \"{level}\" and it exists"
-        );
-        let condition = json!({"type": "Dangling", "status": "False", "lastTransitionTime": now, "reason": "Found", "message": message});
         (
             gvr.clone(),
             new("FlowSchema", name, spec),
-            json!({"conditions": [condition]}),
+            json!({"conditions": [dangling(level, true, now)]}),
         )
     };
     let all = system_schemas().into_iter().chain(workload_schemas());

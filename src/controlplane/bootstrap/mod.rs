@@ -3,7 +3,7 @@
 mod api_services;
 mod cluster;
 mod controllers;
-mod flowcontrol;
+pub mod flowcontrol;
 mod rbac;
 mod roles;
 
@@ -87,7 +87,8 @@ pub struct BootstrapObject {
 }
 
 const FLOW_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
-const FLOW_STATUS_MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
+/// The field manager of the status of FlowSchemas.
+pub const FLOW_STATUS_MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 
 /// Namespaces come before what is in them.
 const STAGES: u8 = 2;

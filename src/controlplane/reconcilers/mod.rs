@@ -1,8 +1,9 @@
 //! Loops that compare the actual with the desired state and repair it: cluster IPs, node ports, the
-//! default ServiceCIDR.
+//! default ServiceCIDR, the conditions of FlowSchemas.
 
 mod cluster_ips;
 mod events;
+mod flow_schemas;
 mod node_ports;
 pub mod service_cidr;
 
@@ -22,6 +23,7 @@ use crate::registry::{Registry, Store};
 
 pub use cluster_ips::ClusterIpRepair;
 pub use events::EventRecorder;
+pub use flow_schemas::FlowSchemaReconciler;
 pub use node_ports::NodePortRepair;
 
 /// The time between two passes over everything (`IPRepairInterval`).
