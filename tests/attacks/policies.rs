@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::support::etcd::Etcd;
 use super::support::{Store, TestServer, USER};
-use super::{ask, both, start};
+use super::{PATIENCE, ask, both, start};
 
 pub const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -493,7 +493,16 @@ async fn wrong_policies_and_unreadable_parameters_are_refused_when_they_are_writ
         }
         let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "Secret"}, "validations": [{"expression": "true"}]});
         let spying = policy("s", &rule("", "configmaps"), &spec);
-        let (status, answer) = ask("POST", &path).by(USER).json(&spying).answer(server).await;
+        // Her rights are known soon, if not at once.
+        let permitted = async {
+            loop {
+                let answered = ask("POST", &path).by(USER).json(&spying).answer(server).await;
+                if answered.0 != 403 {
+                    return answered;
+                }
+            }
+        };
+        let (status, answer) = tokio::time::timeout(PATIENCE, permitted).await.unwrap();
         let why = answer["message"].as_str().unwrap_or("");
         assert_eq!(status, 422, "{why}");
         assert!(why.contains("must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)"), "{why}");
