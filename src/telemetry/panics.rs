@@ -5,7 +5,7 @@ use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::panic::{self, AssertUnwindSafe, Location, PanicHookInfo};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Once;
 
 use parking_lot::Mutex;
@@ -101,12 +101,12 @@ fn backtrace(location: Option<&Location<'_>>) -> String {
     trace
 }
 
-/// Runs a future; the error describes its panic, which the caller logs.
+/// Runs a future; the error describes its panic, which the caller logs. The caller pins it, because
+/// an `async fn` that takes a future by value has room for it twice.
 ///
 /// # Errors
 /// It panicked.
-pub async fn guard<F: Future>(future: F) -> Result<F::Output, Panic> {
-    let mut future = pin!(future);
+pub async fn guard<F: Future>(mut future: Pin<&mut F>) -> Result<F::Output, Panic> {
     poll_fn(|cx| {
         let outer = GUARDED.replace(true);
         let polled = panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
@@ -127,6 +127,8 @@ pub async fn guard<F: Future>(future: F) -> Result<F::Output, Panic> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use super::*;
 
     #[tokio::test]
@@ -134,11 +136,11 @@ mod tests {
         install();
         let mut traces = Vec::new();
         for round in 0..3 {
-            let panic = guard(async move {
+            let panics = pin!(async move {
                 tokio::task::yield_now().await;
                 assert!(round > 9, "round {round}");
             });
-            let panic = panic.await.expect_err("a panic");
+            let panic = guard(panics).await.expect_err("a panic");
             assert_eq!(panic.message, format!("round {round}"));
             assert!(panic.location.starts_with(file!()), "{}", panic.location);
             traces.push(panic.backtrace);
@@ -148,13 +150,13 @@ mod tests {
             traces[1].is_empty() && traces[2].is_empty(),
             "one backtrace is enough"
         );
-        assert_eq!(guard(async { 7 }).await.expect("no panic"), 7);
+        assert_eq!(guard(pin!(async { 7 })).await.expect("no panic"), 7);
     }
 
     #[tokio::test]
     async fn resumed_panics_are_logged_without_a_location() {
-        let resumed = guard(async { panic::resume_unwind(Box::new("from elsewhere")) });
-        let resumed: Result<(), Panic> = resumed.await;
+        let panics = pin!(async { panic::resume_unwind(Box::new("from elsewhere")) });
+        let resumed: Result<(), Panic> = guard(panics).await;
         assert_eq!(resumed.expect_err("a panic").message, "from elsewhere");
     }
 }

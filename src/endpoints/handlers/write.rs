@@ -2,7 +2,7 @@
 //! disconnects, resets its stream, or the request times out: allocations and the stored object must
 //! stay consistent.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -74,7 +74,7 @@ impl<F: Future + Send + 'static, P: Fn() -> bool> Drop for Detachable<'_, F, P> 
         // There is none when the process ends.
         if let Ok(runtime) = Handle::try_current() {
             let write = async move {
-                if let Err(panic) = panics::guard(write).await {
+                if let Err(panic) = panics::guard(pin!(write)).await {
                     tracing::error!(
                         location = panic.location,
                         backtrace = panic.backtrace,
@@ -151,7 +151,7 @@ mod tests {
             tasks: &tasks,
         };
         detachable(false).await;
-        assert!(panics::guard(detachable(true)).await.is_err());
+        assert!(panics::guard(pin!(detachable(true))).await.is_err());
         assert!(tasks.is_empty());
     }
 }

@@ -282,40 +282,48 @@ fn apply_one(document: &mut Value, operation: &mut Map, bounds: &mut Bounds) -> 
             let added = bounds.add(parent, &key, value);
             added.map_err(|why| failed("move", path, &why))
         }
-        "copy" => {
-            let from = from()?;
-            let (parent, key) = locate(document, kind, "from path", from)?;
-            let found = get(parent, &key)
-                .map_err(|why| format!("error in copy for from: '{}': {why}", from))?;
-            let value = found.cloned().unwrap_or_default();
-            bounds.copied += json_size(&value);
-            if bounds.copied > MAX_COPIED_BYTES {
-                let copied = bounds.copied;
-                return Err(format!(
-                    "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED_BYTES}"
-                ));
-            }
-            bounds.transplant(from, path()?, &value)?;
-            let (parent, key) = locate(document, kind, "destination path", path()?)?;
-            let added = bounds.add(parent, &key, value);
-            added.map_err(|why| format!("error while adding value during copy: {why}"))
-        }
-        "test" => {
-            let path = path()?;
-            let there = if path.is_empty() {
-                Some(&*document)
-            } else {
-                let (parent, key) = locate(document, kind, "path", path)?;
-                get(parent, &key).map_err(|why| failed("test", path, &why))?
-            };
-            let same = there.unwrap_or(&Value::Null) == value.as_ref().unwrap_or(&Value::Null);
-            if same {
-                Ok(())
-            } else {
-                Err(format!("testing value {path} {TEST_FAILED}"))
-            }
-        }
+        "copy" => copy(document, bounds, from()?, path),
+        "test" => test(document, path()?, value.as_ref()),
         other => Err(format!("Unexpected kind: {other}")),
+    }
+}
+
+/// Copies a value; the destination is asked for when the value has been found.
+fn copy<'p>(
+    document: &mut Value,
+    bounds: &mut Bounds,
+    from: &str,
+    path: impl FnOnce() -> Result<&'p str, String>,
+) -> Result<(), String> {
+    let (parent, key) = locate(document, "copy", "from path", from)?;
+    let found =
+        get(parent, &key).map_err(|why| format!("error in copy for from: '{from}': {why}"))?;
+    let value = found.cloned().unwrap_or_default();
+    bounds.copied += json_size(&value);
+    if bounds.copied > MAX_COPIED_BYTES {
+        let copied = bounds.copied;
+        return Err(format!(
+            "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED_BYTES}"
+        ));
+    }
+    let path = path()?;
+    bounds.transplant(from, path, &value)?;
+    let (parent, key) = locate(document, "copy", "destination path", path)?;
+    let added = bounds.add(parent, &key, value);
+    added.map_err(|why| format!("error while adding value during copy: {why}"))
+}
+
+/// Compares a value of the document; absent and null are the same.
+fn test(document: &mut Value, path: &str, value: Option<&Value>) -> Result<(), String> {
+    let found = if path.is_empty() {
+        Some(&*document)
+    } else {
+        let (parent, key) = locate(document, "test", "path", path)?;
+        get(parent, &key).map_err(|why| failed("test", path, &why))?
+    };
+    match found.unwrap_or(&Value::Null) == value.unwrap_or(&Value::Null) {
+        true => Ok(()),
+        false => Err(format!("testing value {path} {TEST_FAILED}")),
     }
 }
 

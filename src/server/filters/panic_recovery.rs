@@ -1,5 +1,7 @@
 //! Answers requests whose handling panics (apiserver `server/filters/wrap.go`).
 
+use std::pin::pin;
+
 use http::Response;
 
 use super::{Filter, FilterContext, Next, request_log};
@@ -16,7 +18,7 @@ pub struct PanicRecovery;
 
 impl Filter for PanicRecovery {
     async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
-        let panic = match panics::guard(N::handle(ctx)).await {
+        let panic = match panics::guard(pin!(N::handle(ctx))).await {
             Ok(response) => return response,
             Err(panic) => panic,
         };
