@@ -48,24 +48,29 @@ const SKIPPED: [&str; 7] = [
     "node_modules",
     "vendor",
 ];
-/// Modules whose parts do not use each other in circles. The others (`telemetry`, `schema`,
-/// `cacher`, `builtin`, `options`, `server`) still have some.
+/// Modules whose parts do not use each other in circles. Two still have some: `cel`, whose libraries
+/// are part of the environment, and `server`, whose filters hold the chain that they are part of.
 const ACYCLIC: &[&str] = &[
     "base",
+    "telemetry",
     "meta",
+    "schema",
     "codec",
     "merge",
     "storage",
+    "cacher",
     "auth",
     "admission",
     "registry",
     "registry/store",
     "registry/validation",
+    "builtin",
     "storage/embedded",
     "storage/etcd3",
     "extensions",
     "discovery",
     "endpoints",
+    "options",
     "controlplane",
 ];
 /// Texts that no file may contain, in two halves so that this file passes too: the project stands

@@ -8,9 +8,8 @@ use std::task::{Context, Poll};
 use crate::storage::Revision;
 
 use super::Cacher;
-use super::index::IndexKey;
 use super::ring::Change;
-use super::watchers::WatcherWaker;
+use super::watchers::{Interest, WatcherWaker};
 
 /// The reason a cursor ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,17 +25,6 @@ pub enum CursorError {
     Restored { requested: Revision },
     /// The cache had to be filled again. A client can resume from its last revision.
     Restarted,
-}
-
-/// The changes that wake a cursor. While it is awake it also sees others: consumers still have to
-/// filter.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Interest {
-    Everything,
-    /// Changes of the object with this key.
-    Key(Arc<str>),
-    /// Changes of objects that have this index key before or after the change.
-    Indexed(IndexKey),
 }
 
 /// A reader of the changes of one resource. It owns nothing but a position in the shared history,

@@ -10,7 +10,6 @@ use imbl::OrdSet;
 use crate::storage::Stored;
 
 use super::cached_object::CachedObject;
-use super::snapshot::prefix_end;
 
 /// Something that an object carries, as a hash: of the objects found by it, each has to be looked
 /// at.
@@ -189,6 +188,18 @@ impl Index {
             }
         }
     }
+}
+
+/// The first key behind all that begin with `prefix`; `None` where there is none.
+pub(super) fn prefix_end(prefix: &str) -> Option<String> {
+    let mut end = prefix.to_owned();
+    while let Some(last) = end.pop() {
+        if let Some(next) = (last..=char::MAX).nth(1) {
+            end.push(next);
+            return Some(end);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

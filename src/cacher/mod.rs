@@ -14,8 +14,6 @@
 mod watchers;
 mod cached_object;
 mod cursor;
-mod encoding_cache;
-mod encodings;
 mod reflector;
 mod progress;
 mod index;
@@ -32,10 +30,11 @@ use parking_lot::{Mutex, RwLock};
 use crate::base::coop::CoopBudget;
 use crate::storage::{Revision, WatchEvent};
 
-pub use cached_object::CachedObject;
-pub use cursor::{Cursor, CursorError, Interest};
-pub use encoding_cache::EncodingCache;
-pub use encodings::{Encoding, EncodingId, Representation, Retention, ServedId, SharedEncoding};
+pub use cached_object::{
+    CachedObject, Encoding, EncodingCache, EncodingId, Representation, Retention, ServedId,
+    SharedEncoding,
+};
+pub use cursor::{Cursor, CursorError};
 pub use index::{IndexFn, IndexKey};
 pub use reflector::Reflector;
 pub use ring::{Change, HistoryLimits};
@@ -43,6 +42,7 @@ pub use snapshot::Snapshot;
 
 use reflector::ProgressTracker;
 use ring::Ring;
+pub use watchers::Interest;
 use watchers::{PendingWakes, WatcherRegistry};
 
 /// The maximum number of snapshots that are retained for the following pages of lists.

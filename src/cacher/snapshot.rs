@@ -10,7 +10,7 @@ use imbl::OrdSet;
 use crate::storage::Revision;
 
 use super::cached_object::CachedObject;
-use super::index::{Index, IndexFn, IndexKey};
+use super::index::{Index, IndexFn, IndexKey, prefix_end};
 use super::ring::Change;
 
 /// An object, in order of its key.
@@ -171,18 +171,6 @@ fn below<'a>(
         (Bound::Included(from), end)
     };
     items.range::<_, str>(range).map(|item| &item.0)
-}
-
-/// The first key behind all that begin with `prefix`; `None` where there is none.
-pub(super) fn prefix_end(prefix: &str) -> Option<String> {
-    let mut end = prefix.to_owned();
-    while let Some(last) = end.pop() {
-        if let Some(next) = (last..=char::MAX).nth(1) {
-            end.push(next);
-            return Some(end);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -8,10 +8,21 @@ use std::task::Waker;
 use parking_lot::Mutex;
 use slab::Slab;
 
-use super::cursor::Interest;
+use super::index::IndexKey;
 
 /// The value of [`WatcherWaker::pending`] when no change is pending.
 const NONE: u64 = u64::MAX;
+
+/// The changes that wake a cursor. While it is awake it also sees others: consumers still have to
+/// filter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Interest {
+    Everything,
+    /// Changes of the object with this key.
+    Key(Arc<str>),
+    /// Changes of objects that have this index key before or after the change.
+    Indexed(IndexKey),
+}
 
 /// The waker of one cursor. It records the first undelivered change that matches the cursor's
 /// interest.

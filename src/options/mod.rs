@@ -7,6 +7,8 @@ pub mod certificates;
 pub mod config;
 pub mod credential_files;
 pub mod data_dir;
+#[cfg(test)]
+mod flag_coverage;
 pub mod flags;
 
 pub use config::{Checked, check};

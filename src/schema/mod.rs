@@ -5,12 +5,10 @@ mod builtin;
 mod descriptor;
 mod graph;
 mod handle;
-mod wire;
 
 pub use builtin::builtin;
 pub use graph::{
-    Field, GroupVersionDecl, Kind, ListType, MapType, PatchStrategy, Presence, ResourceDecl,
-    Schema, SchemaAlternative, SubresourceDecl, Type, TypeId, TypeRef,
+    Arity, Field, GroupVersionDecl, Kind, ListType, MapType, PatchStrategy, Presence, ResourceDecl,
+    Schema, SchemaAlternative, SubresourceDecl, Type, TypeId, TypeRef, WireField, WireType,
 };
 pub use handle::SchemaHandle;
-pub use wire::{Arity, WireField, WireType};

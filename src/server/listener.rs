@@ -879,7 +879,7 @@ mod tests {
                 "{answer}"
             );
         }
-        let metrics = crate::telemetry::metrics::render();
+        let metrics = crate::telemetry::exposition::render();
         let aborts = r#"apiserver_request_aborts_total{group="",resource="",scope="",subresource="",verb="GET",version=""} 2"#;
         assert!(metrics.contains(aborts), "{metrics}");
         shutdown.drain();

@@ -10,7 +10,7 @@ use crate::auth::authn::oidc;
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::{Request, handlers, respond};
 use crate::meta::{Gvr, Status};
-use crate::telemetry::{metrics, requests};
+use crate::telemetry::{exposition, requests};
 
 /// The handlers of paths that are not those of resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,9 +128,9 @@ async fn answer(
         Endpoint::Metrics => {
             chain.storage_sizes.refresh().await;
             requests::refresh();
-            Some(metrics_page(metrics::render()))
+            Some(metrics_page(exposition::render()))
         }
-        Endpoint::Slis => Some(metrics_page(metrics::render_slis())),
+        Endpoint::Slis => Some(metrics_page(exposition::render_slis())),
         Endpoint::Health => chain.health.answer(path, query).await.map(health::response),
         Endpoint::OpenId => {
             let documents = chain.oidc.load();
@@ -183,7 +183,7 @@ fn metrics_page(metrics: String) -> Response<Body> {
     let mut response = Response::new(body::full(metrics));
     response.headers_mut().insert(
         header::CONTENT_TYPE,
-        HeaderValue::from_static(metrics::CONTENT_TYPE),
+        HeaderValue::from_static(exposition::CONTENT_TYPE),
     );
     response
 }

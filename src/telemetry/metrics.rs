@@ -22,10 +22,8 @@ use std::sync::OnceLock;
 use parking_lot::RwLock;
 use prometheus::core::{Collector, Desc, Metric};
 use prometheus::proto::{MetricFamily, MetricType};
-use prometheus::{HistogramOpts, IntCounter, IntGauge, Opts, TextEncoder};
+use prometheus::{HistogramOpts, IntCounter, IntGauge, Opts};
 
-/// The media type of [`render`]'s text.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// The maximum number of series of one metric; further ones are counted under empty labels.
 pub const MAX_SERIES: usize = 20_000;
 /// The separator of label values in a key: a control character, which no label value contains.
@@ -36,34 +34,6 @@ pub const REQUEST_SECONDS: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
-
-/// The prefix of the names of the service level indicators, which have a page of their own
-/// (component-base `metrics/prometheus/slis`).
-const SLI_PREFIX: &str = "kubernetes_healthcheck";
-
-/// Returns every metric that has been used and those of the process, sorted by name.
-pub fn render() -> String {
-    let mut families = prometheus::gather();
-    families.retain(|family| !family.name().starts_with(SLI_PREFIX));
-    families.extend(super::process::families());
-    families.sort_by(|a, b| a.name().cmp(b.name()));
-    encode(&families)
-}
-
-/// Returns the service level indicators that have been used, sorted by name.
-pub fn render_slis() -> String {
-    let mut families = prometheus::gather();
-    families.retain(|family| family.name().starts_with(SLI_PREFIX));
-    encode(&families)
-}
-
-fn encode(families: &[MetricFamily]) -> String {
-    let mut out = String::with_capacity(16 * 1024);
-    if let Err(why) = TextEncoder::new().encode_utf8(families, &mut out) {
-        tracing::error!("encoding the metrics: {why}");
-    }
-    out
-}
 
 /// Returns a metric family for the encoder.
 pub fn family(
@@ -324,6 +294,7 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::exposition;
 
     static REQUESTS: Counter = Counter::new(
         "test_requests_total",
@@ -344,7 +315,7 @@ mod tests {
         for value in [0.25, 0.5, 0.75, 2.0] {
             SECONDS.observe(&["list"], value);
         }
-        let text = render();
+        let text = exposition::render();
         for expected in [
             "# HELP test_requests_total [ALPHA] Requests.\n# TYPE test_requests_total counter\ntest_requests_total{code=\"200\",verb=\"get\"} 3\ntest_requests_total{code=\"500\",verb=\"a\\\"b\"} 1\n",
             "# TYPE test_open gauge\ntest_open -2\n",
@@ -363,7 +334,7 @@ mod tests {
         for at in 0..MAX_SERIES {
             MANY.inc(&["x", &at.to_string()]);
         }
-        let text = render();
+        let text = exposition::render();
         assert!(text.contains("test_many_total{a=\"ab\",b=\"c\"} 1\n"));
         assert!(text.contains("test_many_total{a=\"\",b=\"\"} 2\n"));
         assert!(MANY.0.registered().series.read().len() <= MAX_SERIES + 1);

@@ -264,7 +264,7 @@ mod tests {
         });
         in_flight(true, true);
         refresh();
-        let text = super::super::metrics::render();
+        let text = super::super::exposition::render();
         for line in [
             r#"apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1"} 1"#,
             r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#,

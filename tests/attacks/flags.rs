@@ -1,5 +1,5 @@
 //! Accepted flags are obeyed: each test starts servers that differ in flags and observes the
-//! difference. `src/options/flags/coverage.rs` maps flags to tests.
+//! difference. `src/options/flag_coverage.rs` maps flags to tests.
 
 use std::path::Path;
 use std::sync::Arc;

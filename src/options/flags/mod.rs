@@ -1,8 +1,6 @@
 //! The command line: the flags of kube-apiserver, parsed as Go's pflag does, with its messages,
 //! which no crate reproduces.
 
-#[cfg(test)]
-mod coverage;
 mod gates;
 mod table;
 mod values;
@@ -247,7 +245,7 @@ fn find(name: &str) -> Option<&'static Flag> {
     all().find(|flag| flag.name == name)
 }
 
-fn all() -> impl Iterator<Item = &'static Flag> {
+pub(super) fn all() -> impl Iterator<Item = &'static Flag> {
     table::SECTIONS.iter().flat_map(|(_, flags)| flags.iter())
 }
 

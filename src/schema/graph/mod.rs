@@ -1,12 +1,14 @@
 //! An arena of types that refer to one another by index. Built-in and custom types differ only in
 //! the builder.
 
+mod wire;
+
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use super::wire::WireType;
 use crate::meta::Gvk;
 use crate::meta::{Key, Value};
+pub use wire::{Arity, WireField, WireType};
 
 /// The index of a type in its [`Schema`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

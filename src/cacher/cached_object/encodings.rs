@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::meta::Status;
 use crate::meta::status;
 
-use super::cached_object::CachedObject;
+use super::CachedObject;
 use super::encoding_cache::EncodingCache;
 
 /// The memory of an encoding besides its bytes: its node, its share of the queue, the allocator.

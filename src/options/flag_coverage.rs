@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Command, Effect, FlagError, Kind, all, parse};
-use crate::options::config::Config;
+use super::config::Config;
+use super::flags::{Command, Effect, FlagError, Kind, all, parse};
 
 /// Servers are started with the flag.
 const WIRE: &str = "tests/attacks/flags.rs";
@@ -21,7 +21,7 @@ const ETCD: &str = "tests/attacks/etcd_flags.rs";
 const PEERS: &str = "tests/peers.rs";
 /// The typed value is checked here; its use is checked by the compiler (fields of [`Config`] that
 /// are never read are dead code).
-const HERE: &str = "src/options/flags/coverage.rs";
+const HERE: &str = "src/options/flag_coverage.rs";
 const TYPED: &str = "values_that_only_take_time_to_see_are_in_the_configuration";
 
 /// Flag, file, test.

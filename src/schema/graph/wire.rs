@@ -1,7 +1,7 @@
 //! A type as the protobuf codec reads it: a dense table by field number, with the constant bytes of
 //! its JSON prepared.
 
-use super::graph::{Field, Kind, Presence, Schema, SchemaAlternative, Type, TypeRef};
+use super::{Field, Kind, Presence, Schema, SchemaAlternative, Type, TypeRef};
 
 /// Stands for a tag that the type does not have.
 const NONE: u8 = u8::MAX;

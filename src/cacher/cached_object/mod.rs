@@ -1,6 +1,9 @@
 //! A stored object and its encodings, both shared by all readers (upstream:
 //! `storage/cacher/caching_object.go`).
 
+mod encoding_cache;
+mod encodings;
+
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +14,8 @@ use bytes::Bytes;
 use crate::meta::status;
 use crate::storage::{Revision, Stored};
 
-use super::encoding_cache::EncodingCache;
-use super::encodings::{Encoding, EncodingId, Retention, SharedEncoding};
+pub use encoding_cache::EncodingCache;
+pub use encodings::{Encoding, EncodingId, Representation, Retention, ServedId, SharedEncoding};
 
 /// Encodings that an object has at most. Beyond that, which takes a definition that changes again
 /// and again while the object does not, it begins anew.

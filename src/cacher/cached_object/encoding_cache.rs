@@ -10,7 +10,7 @@ use prometheus::proto::{self, MetricFamily, MetricType};
 
 use crate::telemetry::metrics::family;
 
-use super::cached_object::CachedObject;
+use super::CachedObject;
 use super::encodings::{NODE_BYTES, Retention};
 
 /// An object whose stored bytes are more than this part of the budget is not kept in any encoding.
