@@ -48,8 +48,8 @@ const SKIPPED: [&str; 7] = [
     "node_modules",
     "vendor",
 ];
-/// Modules whose parts do not use each other in circles. Two still have some: `cel`, whose libraries
-/// are part of the environment, and `server`, whose filters hold the chain that they are part of.
+/// Modules whose parts do not use each other in circles. Two still have some: `cel`, whose
+/// libraries are part of the environment, and `server`, whose filters hold their own chain.
 const ACYCLIC: &[&str] = &[
     "base",
     "telemetry",
