@@ -32,7 +32,6 @@ impl PluginDeps<'_> {
             objects: self.objects.clone(),
             kinds: self.kinds.clone(),
             authorizer: self.authorizer.clone(),
-            metrics: Arc::new(policy::observation::Traced),
         }
     }
 

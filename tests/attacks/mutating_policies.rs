@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::policies::{APPLY_PATCH, CONFIG_MAPS, GROUP, MERGE_PATCH, config_map, create, rule};
 use super::support::etcd::Etcd;
 use super::support::{Store, TestServer};
-use super::{ask, both, start};
+use super::{ask, both, embedded, start};
 
 const DRY_RUN: &str = "/api/v1/namespaces/default/configmaps?dryRun=All";
 
@@ -494,6 +494,13 @@ async fn subresources_are_mutated_in_their_own_kinds() {
         assert_eq!((status, &answer["spec"]), (200, &json!({"replicas": 7})), "{answer}");
         let (_, answer) = ask("GET", &format!("{deployments}/d")).answer(server).await;
         assert_eq!(answer["spec"]["replicas"], 7);
+        let nameless = json!({"mutations": [json_patch("[JSONPatch{op: 'remove', path: '/metadata'}]")]});
+        enforce(server, &policy("nameless", &rules, &nameless), &json!({})).await;
+        let scaled = ask("PATCH", &path).body(MERGE_PATCH, r#"{"spec": {"replicas": 2}}"#);
+        let (status, answer) = scaled.answer(server).await;
+        assert_eq!(status, 422, "{answer}");
+        assert!(message(&answer).starts_with("Scale.autoscaling \"d\" is invalid: metadata.name: Required value"), "{answer}");
+        lift(server, "nameless").await;
 
         let rules = json!({"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]});
         let spec = json!({"mutations": [json_patch("[JSONPatch{op: 'add', path: '/metadata/labels', value: {'m': object.kind}}]")]});
@@ -626,6 +633,31 @@ async fn an_object_cannot_be_mutated_to_any_depth() {
         assert!(why.contains("exceeded max depth"), "{why}");
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mutations_are_counted() {
+    let (_folder, server) = embedded(&[]).await;
+    mutate(
+        &server,
+        &[("p", applied("Object{data: {'k': object.metadata.name}}"))],
+    )
+    .await;
+    mutate(
+        &server,
+        &[("q", applied("Object{data: {'k': object.nope}}"))],
+    )
+    .await;
+    assert_eq!(tried(&server, &config_map("a")).await.0, 403);
+    let metrics = ask("GET", "/metrics").send(&server).await;
+    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+    for (name, error) in [("p", "no_error"), ("q", "invalid_error")] {
+        let labels = format!("error_type=\"{error}\",policy=\"{name}\",policy_binding=\"{name}\"");
+        for metric in ["check_total", "check_duration_seconds_count"] {
+            let line = format!("apiserver_mutating_admission_policy_{metric}{{{labels}}} 1");
+            assert!(metrics.lines().any(|it| it == line), "{line}");
+        }
+    }
 }
 
 /// Many policies about the same request are all applied; those about others cost nothing.

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::definition::{Binding, Evaluator, PolicySpec};
-use super::observation::PolicyMetrics;
 use super::params;
 use super::source::Hook;
 use crate::admission::cel::{
@@ -24,7 +23,6 @@ pub struct Parts {
     pub objects: Arc<dyn Objects>,
     pub kinds: Arc<dyn Kinds>,
     pub authorizer: Arc<dyn Authorizer>,
-    pub metrics: Arc<dyn PolicyMetrics>,
 }
 
 /// Reports whether no policy is asked about a resource: not about policies, so that those that are

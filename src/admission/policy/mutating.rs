@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::definition::{Binding, Evaluator, PolicySpec};
 use super::dispatch::{ConfigurationError, Dispatch, Parts, Subject, is_exempt};
 use super::expressions::{Pace, declare_variables, items};
-use super::observation::{Enforcement, ErrorType, Observation, PolicyKind};
+use super::observation;
 use super::source::{Hook, PolicySource};
 use crate::admission::cel::{
     self, Compiler, Declarations, Match, MatchCondition, PatchError, Patcher, Returns, Variables,
@@ -352,17 +352,8 @@ impl Round<'_> {
                 Err(PatchError::Status(status)) => Some(status.message.as_str()),
                 Err(PatchError::Policy(why)) => Some(why.as_str()),
             };
-            self.dispatch.parts.metrics.observe(Observation {
-                kind: PolicyKind::Mutating,
-                policy: &policy.name,
-                binding: &invocation.binding.name,
-                enforcement: match error {
-                    None => Enforcement::Allow,
-                    Some(_) => Enforcement::Deny,
-                },
-                error: ErrorType::of(error),
-                elapsed,
-            });
+            let names = (policy.name.as_str(), invocation.binding.name.as_str());
+            observation::mutated(names, error, elapsed);
             match patched {
                 Ok(patched) => {
                     mutated = true;

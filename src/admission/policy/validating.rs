@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::definition::{Action, Binding, Evaluator, PolicySpec};
 use super::dispatch::{ConfigurationError, Dispatch, Parts, Subject, is_exempt};
 use super::expressions::{Pace, declare_variables, items};
-use super::observation::{Enforcement, ErrorType, Observation, PolicyKind};
+use super::observation::{self, Enforcement};
 use super::source::{Hook, PolicySource};
 use crate::admission::cel::{
     self, Compiler, Declarations, Evaluation, Expression, Inputs, Match, MatchCondition, Returns,
@@ -295,14 +295,8 @@ impl Round<'_> {
         for (index, decision) in verdict.decisions.iter().enumerate() {
             let observe = |enforcement: Enforcement| {
                 let error = decision.failed.then_some(decision.message.as_str());
-                self.dispatch.parts.metrics.observe(Observation {
-                    kind: PolicyKind::Validating,
-                    policy: &policy.name,
-                    binding: &binding.name,
-                    enforcement,
-                    error: ErrorType::of(error),
-                    elapsed,
-                });
+                let names = (policy.name.as_str(), binding.name.as_str());
+                observation::validated(names, enforcement, error, elapsed);
             };
             if !decision.denies {
                 if decision.failed {

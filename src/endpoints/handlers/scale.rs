@@ -10,11 +10,12 @@ use crate::merge;
 use crate::merge::scale::ReplicasPaths;
 use crate::meta::options::{OperationOptions, Write, WriteOptions};
 use crate::meta::status::Result;
-use crate::meta::{FieldError, Gvk, Gvr, Map, Object, Path, Status, Value, json};
+use crate::meta::{Gvk, Gvr, Map, Object, Path, Status, Value, json};
 use crate::registry::Custom;
 use crate::registry::scale::{ScalePaths, number_at, set_number, text_at};
 use crate::registry::store::{AdmissionValidator, Target, Updater};
 use crate::registry::strategy::Subresource;
+use crate::registry::validation::MetaRules;
 use crate::schema::TypeRef;
 
 use super::patch::{ApplyBody, PatchBody, PatchType, patch_type, without_managers};
@@ -196,7 +197,7 @@ impl Updater for ScaleUpdater<'_> {
             .await?;
         let replicas = scale.i64_at("/spec/replicas").unwrap_or(0);
         if custom.is_none() {
-            check(&scale, replicas)?;
+            self.check(&scale, live.name(), replicas)?;
             if !scale.uid().is_empty() && scale.uid() != live.uid() {
                 let why = format!(
                     "Precondition failed: UID in precondition: {}, UID in object meta: {}",
@@ -240,6 +241,26 @@ impl Updater for ScaleUpdater<'_> {
 }
 
 impl ScaleUpdater<'_> {
+    /// Checks the Scale of an object of a built-in kind (autoscaling `ValidateScale`).
+    fn check(&self, scale: &Object, name: &str, replicas: i64) -> Result<()> {
+        let rules = MetaRules {
+            namespaced: true,
+            strategy: &*self.ctx.store.resource.strategy,
+        };
+        let mut errors = rules.validate(scale);
+        if replicas < 0 {
+            errors.invalid(
+                &Path::new("spec").child("replicas"),
+                replicas,
+                "must be greater than or equal to 0",
+            );
+        }
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(Status::invalid(&scale_kind(), name, errors)),
+        }
+    }
+
     /// The scale that the request makes of `old`, with its managers.
     fn changed(&self, old: &Object) -> Result<Object> {
         let (ctx, ty) = (self.ctx, ty()?);
@@ -314,19 +335,6 @@ impl ScaleUpdater<'_> {
 /// The resource as errors about its scale name it.
 fn scale_of(gvr: &Gvr) -> Gvr {
     Gvr::new(&gvr.group, &gvr.version, format!("{}/scale", gvr.resource))
-}
-
-/// Checks a Scale of a built-in kind (autoscaling `ValidateScale`).
-fn check(scale: &Object, replicas: i64) -> Result<()> {
-    if replicas >= 0 {
-        return Ok(());
-    }
-    let error = FieldError::invalid(
-        &Path::new("spec").child("replicas"),
-        replicas,
-        "must be greater than or equal to 0",
-    );
-    Err(Status::invalid(&scale_kind(), scale.name(), [error].into()))
 }
 
 /// An error that upstream does not class.
