@@ -1,4 +1,4 @@
-//! The page of `/metrics` in Prometheus' text format.
+//! The pages of metrics in Prometheus' text format.
 
 use prometheus::TextEncoder;
 use prometheus::proto::MetricFamily;
