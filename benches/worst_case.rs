@@ -404,16 +404,17 @@ fn widgets() -> Definition {
     Definition::read(&Object::from_value(definition).expect("an object"))
 }
 
+fn widget(spec: String) -> Object {
+    let text = format!(
+        "{{\"apiVersion\":\"example.com/v1\",\"kind\":\"Widget\",\"metadata\":{{\"name\":\"w\"}},\"spec\":{spec}}}"
+    );
+    Object::from_value(value(&text)).expect("an object")
+}
+
 fn custom(c: &mut Criterion) {
     let resources = resources(&widgets(), &None);
     let resource = resources.first().expect("a version is served");
     let kind = resource.custom.as_deref().expect("it is custom");
-    let widget = |spec: String| {
-        let text = format!(
-            "{{\"apiVersion\":\"example.com/v1\",\"kind\":\"Widget\",\"metadata\":{{\"name\":\"w\"}},\"spec\":{spec}}}"
-        );
-        Object::from_value(value(&text)).expect("an object")
-    };
     let half = "k".repeat(BODY_BYTES / 2);
     let below = fill(|_| "{\"b\":1}".to_owned());
     let cases = [
@@ -466,6 +467,11 @@ fn custom(c: &mut Criterion) {
             });
         });
     }
+}
+
+fn custom_updates(c: &mut Criterion) {
+    let resources = resources(&widgets(), &None);
+    let resource = resources.first().expect("a version is served");
     let keyed = |value: &str| {
         widget(format!(
             "{{\"keyed\":[{}]}}",
@@ -585,6 +591,6 @@ fn queries(c: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(5));
-    targets = bodies, patches, managed_fields, validation, metadata, conditions, custom, definitions, queries
+    targets = bodies, patches, managed_fields, validation, metadata, conditions, custom, custom_updates, definitions, queries
 }
 criterion_main!(benches);

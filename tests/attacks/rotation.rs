@@ -136,13 +136,10 @@ impl Line {
             .header("Host", "localhost")
             .body(Full::default())
             .unwrap();
-        let answer = self
-            .sender
-            .lock()
-            .await
-            .send_request(request)
-            .await
-            .unwrap();
+        let mut sender = self.sender.lock().await;
+        // The connection is ready when its task has seen the end of the last answer.
+        sender.ready().await.unwrap();
+        let answer = sender.send_request(request).await.unwrap();
         let status = answer.status().as_u16();
         answer.into_body().collect().await.unwrap();
         status

@@ -108,7 +108,11 @@ async fn a_webhook_is_asked_with_upstreams_review() {
         assert_eq!(ask("DELETE", &dry).status(server).await, 200);
         unregister(server, VALIDATING, "c").await;
         assert_eq!(ask("DELETE", &path).status(server).await, 200);
-        let seen = webhook.take();
+        let mut seen = webhook.take();
+        // A write asks again where the object was newer than this server knew: the last one counts.
+        seen.reverse();
+        seen.dedup_by_key(|review| review.body["request"]["operation"].clone());
+        seen.reverse();
         assert_eq!(seen.len(), 3, "{seen:?}");
         assert_eq!(seen[0].uri, "/v?timeout=5s");
         let mut review = seen[0].body.clone();
