@@ -40,7 +40,7 @@ use crate::merge::managers;
 use crate::meta::options::OperationOptions;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
-use crate::meta::{Gvk, Gvr, Object, Status};
+use crate::meta::{Gvk, Gvr, Object, Status, Value};
 use crate::webhook::AuthInfos;
 use observed::Observer;
 use policy::Policies;
@@ -123,6 +123,15 @@ impl Attributes<'_> {
     /// Reports whether the request is about `resource` of `group` or one of its subresources.
     pub fn is_any(&self, group: &str, resource: &str) -> bool {
         self.gvr.resource == resource && self.gvr.group == group
+    }
+
+    /// Returns the options of the request as reviews and expressions see them; `None` for requests
+    /// without options.
+    pub fn options_value(&self) -> Option<Value> {
+        self.options.to_value(match self.operation {
+            Operation::Create => "CreateOptions",
+            _ => "UpdateOptions",
+        })
     }
 
     /// The new object, to read.

@@ -2,8 +2,8 @@
 //! unstructured objects, which reads the results of applies and strategic merge patches.
 
 use super::{MAX_ISSUE_BYTES, MAX_TREE_DEPTH, json};
-use crate::meta::go::base64;
 use crate::meta::go::quantity::Quantity;
+use crate::meta::go::{self, base64};
 use crate::meta::{Map, Value, time};
 use crate::schema::{Kind, Schema, TypeId, TypeRef};
 
@@ -159,7 +159,7 @@ impl Reader<'_> {
         let foreign = |ty: &str| {
             Err(format!(
                 "json: cannot unmarshal {} into Go value of type {ty}",
-                json_kind(value)
+                go::json_type(value)
             ))
         };
         match (kind, value) {
@@ -215,17 +215,5 @@ fn go_type<'g>(kind: &Kind, go: &'g str) -> &'g str {
         ("", Kind::Int64) => "int64",
         ("", _) => "string",
         (named, _) => named,
-    }
-}
-
-/// The JSON type of a value in the words of Go's errors.
-fn json_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }

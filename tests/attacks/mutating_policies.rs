@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::policies::{APPLY_PATCH, CONFIG_MAPS, GROUP, MERGE_PATCH, config_map, create, rule};
+use super::policies::{
+    self, APPLY_PATCH, CONFIG_MAPS, GROUP, MERGE_PATCH, binding_of, config_map, enforce, policy_of,
+    rule,
+};
 use super::support::etcd::Etcd;
 use super::support::{Store, TestServer};
 use super::{ask, both, embedded, start};
@@ -20,49 +23,19 @@ fn applied(expression: &str) -> Value {
     json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
 }
 
-/// A policy with a `spec` that is about what `rule` selects.
+const KIND: &str = "MutatingAdmissionPolicy";
+
+/// A policy with a `spec` that is about what `rule` selects; it runs once unless it says otherwise.
 fn policy(name: &str, rule: &Value, spec: &Value) -> Value {
-    let mut policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy",
-        "metadata": {"name": name}, "spec": spec,
-    });
-    policy["spec"]["matchConstraints"] = json!({"resourceRules": [rule]});
+    let mut policy = policy_of(KIND, name, rule, spec);
     if policy["spec"]["reinvocationPolicy"].is_null() {
         policy["spec"]["reinvocationPolicy"] = "Never".into();
     }
     policy
 }
 
-fn binding(name: &str, spec: &Value) -> Value {
-    let mut binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": {"name": name}, "spec": spec,
-    });
-    binding["spec"]["policyName"] = name.into();
-    binding
-}
-
-/// Writes a policy and a binding of it.
-async fn enforce(server: &TestServer, policy: &Value, bound: &Value) {
-    create(server, "mutatingadmissionpolicies", policy).await;
-    let name = policy["metadata"]["name"].as_str().unwrap();
-    create(
-        server,
-        "mutatingadmissionpolicybindings",
-        &binding(name, bound),
-    )
-    .await;
-}
-
-/// Deletes a policy and its binding.
 async fn lift(server: &TestServer, name: &str) {
-    for resource in [
-        "mutatingadmissionpolicybindings",
-        "mutatingadmissionpolicies",
-    ] {
-        let path = format!("{GROUP}/{resource}/{name}");
-        assert_eq!(ask("DELETE", &path).status(server).await, 200, "{path}");
-    }
+    policies::lift(server, KIND, name).await;
 }
 
 /// Puts policies about ConfigMaps with one mutation each into effect.
@@ -684,7 +657,7 @@ async fn a_thousand_policies_are_applied_to_one_request() {
             ("mutatingadmissionpolicies", &policy),
             (
                 "mutatingadmissionpolicybindings",
-                &binding(&name, &json!({})),
+                &binding_of(KIND, &name, &json!({})),
             ),
         ] {
             let key = format!("/registry/{resource}/{name}");

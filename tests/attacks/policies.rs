@@ -22,26 +22,44 @@ pub fn rule(group: &str, resource: &str) -> Value {
     })
 }
 
-/// A policy with a `spec` that is about what `rule` selects.
-fn policy(name: &str, rule: &Value, spec: &Value) -> Value {
+/// A policy of a kind with a `spec` that is about what `rule` selects.
+pub fn policy_of(kind: &str, name: &str, rule: &Value, spec: &Value) -> Value {
     let mut policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
         "metadata": {"name": name}, "spec": spec,
     });
     policy["spec"]["matchConstraints"] = json!({"resourceRules": [rule]});
     policy
 }
 
-fn binding(name: &str, spec: &Value) -> Value {
+fn policy(name: &str, rule: &Value, spec: &Value) -> Value {
+    policy_of("ValidatingAdmissionPolicy", name, rule, spec)
+}
+
+/// A binding of a policy of a kind. One of a validating policy denies unless it says otherwise.
+pub fn binding_of(kind: &str, name: &str, spec: &Value) -> Value {
     let mut binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name}, "spec": spec,
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": format!("{kind}Binding"),
+        "metadata": {"name": name}, "spec": spec,
     });
     binding["spec"]["policyName"] = name.into();
-    if binding["spec"]["validationActions"].is_null() {
+    if kind.starts_with("Validating") && binding["spec"]["validationActions"].is_null() {
         binding["spec"]["validationActions"] = json!(["Deny"]);
     }
     binding
+}
+
+fn binding(name: &str, spec: &Value) -> Value {
+    binding_of("ValidatingAdmissionPolicy", name, spec)
+}
+
+/// The resources of a kind of policies, and of its bindings.
+fn resources(kind: &str) -> [String; 2] {
+    let kind = kind.to_lowercase();
+    [
+        kind.replace("policy", "policies"),
+        format!("{kind}bindings"),
+    ]
 }
 
 pub async fn create(server: &TestServer, resource: &str, object: &Value) {
@@ -53,15 +71,22 @@ pub async fn create(server: &TestServer, resource: &str, object: &Value) {
 }
 
 /// Writes a policy and a binding of it.
-async fn enforce(server: &TestServer, policy: &Value, bound: &Value) {
-    create(server, "validatingadmissionpolicies", policy).await;
-    let name = policy["metadata"]["name"].as_str().unwrap();
-    create(
-        server,
-        "validatingadmissionpolicybindings",
-        &binding(name, bound),
-    )
-    .await;
+pub async fn enforce(server: &TestServer, policy: &Value, bound: &Value) {
+    let (kind, name) = (
+        policy["kind"].as_str().unwrap(),
+        policy["metadata"]["name"].as_str().unwrap(),
+    );
+    let [policies, bindings] = resources(kind);
+    create(server, &policies, policy).await;
+    create(server, &bindings, &binding_of(kind, name, bound)).await;
+}
+
+/// Deletes a policy and its binding, the binding first.
+pub async fn lift(server: &TestServer, kind: &str, name: &str) {
+    for resource in resources(kind).iter().rev() {
+        let path = format!("{GROUP}/{resource}/{name}");
+        assert_eq!(ask("DELETE", &path).status(server).await, 200, "{path}");
+    }
 }
 
 pub fn config_map(name: &str) -> Value {
@@ -205,13 +230,7 @@ async fn an_expression_that_fails_or_runs_away_is_judged_by_the_failure_policy()
                     assert_eq!(status, wanted, "{spec}: {why}");
                     assert!(status == 201 || why.contains(told), "{why}");
                 }
-                for resource in [
-                    "validatingadmissionpolicybindings",
-                    "validatingadmissionpolicies",
-                ] {
-                    let path = format!("{GROUP}/{resource}/p");
-                    assert_eq!(ask("DELETE", &path).status(server).await, 200);
-                }
+                lift(server, "ValidatingAdmissionPolicy", "p").await;
             }
         }
     })
@@ -323,9 +342,7 @@ async fn policies_are_not_asked_about_themselves() {
         assert_eq!(asked.status(server).await, 201);
         let other = policy("q", &rule("", "pods"), &spec);
         create(server, "validatingadmissionpolicies", &other).await;
-        for path in ["validatingadmissionpolicybindings/p", "validatingadmissionpolicies/p"] {
-            assert_eq!(ask("DELETE", &format!("{GROUP}/{path}")).status(server).await, 200);
-        }
+        lift(server, "ValidatingAdmissionPolicy", "p").await;
         assert_eq!(tried(server, &config_map("a")).await.0, 201);
     })
     .await;

@@ -12,7 +12,7 @@ use crate::admission::cel::{
 };
 use crate::admission::kinds::Kinds;
 use crate::admission::matching::{Matched, RequestMatcher};
-use crate::admission::{Attributes, Objects, Operation};
+use crate::admission::{Attributes, Objects};
 use crate::auth::authz::Authorizer;
 use crate::meta::status;
 use crate::meta::{Gvk, Gvr, Object, Value};
@@ -85,15 +85,11 @@ pub struct Dispatch<'a> {
 
 impl<'a> Dispatch<'a> {
     pub fn new(parts: &'a Parts, attributes: &Attributes<'_>) -> Self {
-        let write = match attributes.operation {
-            Operation::Create => "CreateOptions",
-            _ => "UpdateOptions",
-        };
         Self {
             parts,
             matcher: RequestMatcher::new(&*parts.objects, &*parts.kinds),
             authorizations: Authorizations::new(parts.authorizer.clone(), attributes.user.clone()),
-            options: attributes.options.to_value(write),
+            options: attributes.options_value(),
         }
     }
 

@@ -9,11 +9,11 @@ use super::review::{self, Invalid, Response, Shown};
 use crate::admission::cel::{self, Authorizations, Inputs, Match, Request};
 use crate::admission::kinds::Kinds;
 use crate::admission::matching::{Matched, RequestMatcher};
-use crate::admission::{Attributes, Objects, Operation};
+use crate::admission::{Attributes, Objects};
 use crate::auth::authz::Authorizer;
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::base::random;
-use crate::meta::{Gvk, Gvr, Object, Status, Value, go, status};
+use crate::meta::{Gvk, Gvr, Object, Status, Value, go, status, str_at};
 use crate::webhook::{Client, Limits, WebhookError};
 
 /// The bytes that the answer of a webhook may have: a patch of the largest object in base64, and
@@ -73,15 +73,11 @@ pub struct Dispatch<'a> {
 
 impl<'a> Dispatch<'a> {
     pub fn new(parts: &'a Parts, attributes: &Attributes<'_>) -> Self {
-        let write = match attributes.operation {
-            Operation::Create => "CreateOptions",
-            _ => "UpdateOptions",
-        };
         Self {
             parts,
             matcher: RequestMatcher::new(&*parts.objects, &*parts.kinds),
             authorizations: Authorizations::new(parts.authorizer.clone(), attributes.user.clone()),
-            options: attributes.options.to_value(write),
+            options: attributes.options_value(),
         }
     }
 
@@ -204,7 +200,11 @@ impl<'a> Dispatch<'a> {
                 WebhookError::Call(why) => format!("failed to call webhook: {why}"),
             })
         })?;
-        let response = Response::read(&answer, version, &uid, mutating).map_err(|why| {
+        let is_large = str_at(&answer, "/response/patch").len() > LARGE_BYTES;
+        let response = run_blocking_if(is_large, || {
+            Response::read(&answer, version, &uid, mutating)
+        })
+        .map_err(|why| {
             Failure::Call(match why {
                 Invalid::Undecodable(why) => format!("failed to call webhook: {why}"),
                 Invalid::Response(why) => format!("received invalid webhook response: {why}"),

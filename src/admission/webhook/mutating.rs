@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::configuration::Hook;
 use super::dispatch::{Dispatch, Failure, Parts, check_time, is_exempt, versioned};
-use super::review::{Response, json_type};
+use super::review::Response;
 use super::source::WebhookSource;
 use crate::admission::kinds::Unfit;
 use crate::admission::matching::Matched;
@@ -163,7 +163,9 @@ impl MutatingAdmissionWebhook {
         if response.patch.is_empty() {
             return Ok(None);
         }
-        let operations = operations(&response.patch).map_err(|why| {
+        let is_large = response.patch.len() > LARGE_BYTES;
+        let read = run_blocking_if(is_large, || operations(&response.patch));
+        let operations = read.map_err(|why| {
             Failure::Call(format!(
                 "received undecodable patch in webhook response: {why}"
             ))
@@ -184,7 +186,7 @@ impl MutatingAdmissionWebhook {
         }
         let told = operations.iter().cloned().map(Value::Object).collect();
         let mut document = Value::Object(shown.0.clone());
-        run_blocking_if(shown.is_larger_than(LARGE_BYTES), || {
+        run_blocking_if(is_large || shown.is_larger_than(LARGE_BYTES), || {
             patch::json::apply(&mut document, operations)
         })
         .map_err(|why| refused(&why))?;
@@ -210,7 +212,7 @@ fn replace(attributes: &mut Attributes<'_>, object: Object) -> bool {
 /// Reads the operations of a patch.
 fn operations(patch: &[u8]) -> Result<Vec<Map>, String> {
     let cannot = |what: &Value, into: &str| {
-        let what = json_type(what);
+        let what = go::json_type(what);
         Err(format!(
             "json: cannot unmarshal {what} into Go value of type jsonpatch.{into}"
         ))

@@ -175,7 +175,7 @@ impl Response {
         let mismatch = |value: &Value, field: &str, ty: &str| {
             format!(
                 "json: cannot unmarshal {} into Go struct field AdmissionResponse.response.{field} of type {ty}",
-                json_type(value)
+                go::json_type(value)
             )
         };
         let field = |name: &str| response.get(name).filter(|value| !value.is_null());
@@ -281,18 +281,6 @@ fn read_details(details: &Value) -> Details {
         retry_after_seconds: i64_at(details, "/retryAfterSeconds")
             .and_then(|seconds| u32::try_from(seconds).ok())
             .unwrap_or_default(),
-    }
-}
-
-/// The name of a value's type in the errors of Go's decoder.
-pub fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 

@@ -315,7 +315,7 @@ impl ApplyBody<'_> {
             Ok((other, _)) => {
                 let why = format!(
                     "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-                    json_type(&other)
+                    go::json_type(&other)
                 );
                 Err(Status::bad_request(format!(
                     "error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}"
@@ -335,17 +335,6 @@ pub(super) fn without_managers(object: &Object) -> Object {
     object.shift_remove("apiVersion");
     object.metadata_mut().shift_remove("managedFields");
     object
-}
-
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Array(_) => "array",
-        Value::String(_) => "string",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::Object(_) => "object",
-        Value::Null => "null",
-    }
 }
 
 /// A patch as it came.
@@ -496,7 +485,7 @@ impl PatchBody<'_> {
             Value::Object(map) => return Ok((map, issues)),
             Value::Null if self.kind == PatchType::Strategic => return Ok((Map::new(), issues)),
             Value::Null => return Err(Status::bad_request("Invalid JSON Patch")),
-            other => json_type(&other),
+            other => go::json_type(&other),
         };
         let why = format!(
             "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"

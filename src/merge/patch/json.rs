@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::{PatchError, sort_keys};
 use crate::codec::{MAX_ISSUES, MAX_TREE_DEPTH};
-use crate::meta::{Map, Value};
+use crate::meta::{Map, Value, go};
 
 /// The maximum number of operations of one patch.
 pub const MAX_OPERATIONS: usize = 10_000;
@@ -23,7 +23,7 @@ const MAX_MOVED: usize = 50_000_000;
 /// 400 where the patch is not a list of objects, 413 where the list is too long.
 pub fn operations(patch: Value) -> Result<Vec<Map>, PatchError> {
     let cannot = |what: &Value, into: &str| {
-        let what = kind_name(what);
+        let what = go::json_type(what);
         PatchError::Malformed(format!(
             "error decoding patch: json: cannot unmarshal {what} into Go value of type {into}"
         ))
@@ -45,7 +45,7 @@ pub fn operations(patch: Value) -> Result<Vec<Map>, PatchError> {
                 .get(name)
                 .filter(|value| !value.is_string() && !value.is_null())
             {
-                let what = kind_name(odd);
+                let what = go::json_type(odd);
                 let message = format!(
                     "error decoding patch: json: cannot unmarshal {what} into Go struct field jsonPatchOp.{name} of type string"
                 );
@@ -68,17 +68,6 @@ pub fn operations(patch: Value) -> Result<Vec<Map>, PatchError> {
         }
     };
     Ok(items.into_iter().map(operation).collect())
-}
-
-fn kind_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Returns a strict decoder's errors for members that no operation has, such as `unknown field
@@ -330,7 +319,7 @@ fn test(document: &mut Value, path: &str, value: Option<&Value>) -> Result<(), S
 /// The bytes of `value` as JSON.
 fn json_size(value: &Value) -> usize {
     let mut text = String::new();
-    crate::meta::go::json(value, &mut text);
+    go::json(value, &mut text);
     text.len()
 }
 

@@ -11,5 +11,6 @@ pub mod url;
 
 pub use duration::parse_duration;
 pub use print::{
-    json, json_string, quote, quote_all, sprint, sprint_float, sprint_number, syntax, type_name,
+    json, json_string, json_type, quote, quote_all, sprint, sprint_float, sprint_number, syntax,
+    type_name,
 };

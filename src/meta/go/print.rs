@@ -167,6 +167,19 @@ pub fn syntax(value: &Value) -> String {
     }
 }
 
+/// Returns the name of a value's JSON type in the errors of Go's decoder (`encoding/json`
+/// `UnmarshalTypeError`).
+pub fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 /// Returns the type of a value as `%T` prints it.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
