@@ -14,6 +14,8 @@ mod merge;
 mod storage;
 mod cacher;
 mod webhook;
+#[allow(dead_code, unused_imports)] // its users follow
+mod proxy;
 mod auth;
 mod admission;
 mod registry;

@@ -29,7 +29,7 @@ use super::tls::error_text;
 /// The time that a TCP connection may take (client-go `transport/cache.go`).
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time that the handshake of TLS may take (client-go `transport/cache.go`).
-const TLS_TIMEOUT: Duration = Duration::from_secs(10);
+pub const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The protocol name of HTTP/2.
 pub const HTTP_2: &[u8] = b"h2";
 /// The protocol name of HTTP/1.1.
@@ -38,7 +38,7 @@ pub const HTTP_1_1: &[u8] = b"http/1.1";
 /// An error on the way to a connection, with Go's text.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct ConnectError(String);
+pub struct ConnectError(pub String);
 
 /// Connects to one webhook.
 #[derive(Clone)]
@@ -102,7 +102,10 @@ fn authority(host: &str, port: u16) -> String {
 }
 
 /// Connects to the first address of a host that takes connections.
-async fn dial(address: &str) -> Result<TcpStream, ConnectError> {
+///
+/// # Errors
+/// There is none, with the text of the last one's reason.
+pub async fn dial(address: &str) -> Result<TcpStream, ConnectError> {
     let found: Vec<SocketAddr> = match lookup_host(address).await {
         Ok(found) => found.collect(),
         Err(_) => Vec::new(),
@@ -226,7 +229,8 @@ pub fn cause(error: &(dyn StdError + 'static)) -> String {
     }
 }
 
-fn io_text(error: &io::Error) -> String {
+/// The text of an I/O error as Go has it.
+pub fn io_text(error: &io::Error) -> String {
     if let Some(known) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
         return error_text(known);
     }

@@ -5,9 +5,9 @@
 //! only, because its one connection would send all requests to the same one of a Service's pods.
 
 mod auth_info;
-mod connector;
+pub mod connector;
 mod service;
-mod tls;
+pub mod tls;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,6 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::{sleep, timeout_at};
 use tokio_rustls::TlsConnector;
 
@@ -54,22 +53,6 @@ const MAX_RETRIES: usize = 10;
 const MAX_QUOTED: usize = 2048;
 /// The client's name.
 const AGENT: &str = "kube-apiserver-admission";
-
-/// The characters of a path that are escaped (Go's `URL.EscapedPath`).
-const PATH: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~')
-    .remove(b'$')
-    .remove(b'&')
-    .remove(b'+')
-    .remove(b',')
-    .remove(b'/')
-    .remove(b':')
-    .remove(b';')
-    .remove(b'=')
-    .remove(b'@');
 
 /// A port of a Service, and the path of its webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -215,7 +198,10 @@ impl Client {
             Some(port) => format!("{host}:{port}"),
             None => host,
         };
-        let url = format!("https://{host}{}", utf8_percent_encode(&clean(&path), PATH));
+        let url = format!(
+            "https://{host}{}",
+            url::escape_path(&url::clean_path(&path))
+        );
         let uri = http::Uri::try_from(&url).map_err(|why| format!("Unparsable URL: {why}"))?;
         let name = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let with_port = match uri.port() {
@@ -228,7 +214,11 @@ impl Client {
             true => &[HTTP_2, HTTP_1_1],
             false => &[HTTP_1_1],
         };
-        let tls = tls::client_config(&config.ca_bundle, cert.flatten().as_ref(), protocols)?;
+        let trust = match config.ca_bundle.is_empty() {
+            true => tls::Trust::System,
+            false => tls::Trust::Bundle(config.ca_bundle.clone()),
+        };
+        let tls = tls::client_config(&trust, cert.flatten().as_ref(), protocols)?;
         let connector = Connector {
             service,
             tls: TlsConnector::from(Arc::new(tls)),
@@ -432,19 +422,6 @@ fn seconds(time: Duration) -> String {
         (0, seconds) => format!("{seconds}s"),
         (minutes, seconds) => format!("{minutes}m{seconds}s"),
     }
-}
-
-/// The shortest form of a path (Go's `path.Clean`).
-fn clean(path: &str) -> String {
-    let mut parts = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    format!("/{}", parts.join("/"))
 }
 
 #[cfg(test)]

@@ -34,28 +34,38 @@ pub struct ClientCert {
     pub key: Vec<u8>,
 }
 
-/// Returns the TLS side of a client that trusts a bundle of PEM certificates, or those of the
-/// system where it is empty.
+/// The servers that a client trusts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Those with a certificate that the system trusts.
+    System,
+    /// Those with a certificate of this bundle, PEM, or below one of it.
+    Bundle(Vec<u8>),
+    /// All: certificates are not verified (Go's `InsecureSkipVerify`).
+    All,
+}
+
+/// Returns the TLS side of a client.
 ///
 /// # Errors
 /// Upstream's text: a bundle without certificates, or a client certificate that is none.
 pub fn client_config(
-    bundle: &[u8],
+    trust: &Trust,
     cert: Option<&ClientCert>,
     protocols: &[&[u8]],
 ) -> Result<ClientConfig, String> {
-    let trusted = if bundle.is_empty() {
-        system_certificates()
-    } else {
-        certificates(bundle)
-    };
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = Verifier::new(trusted, provider.signature_verification_algorithms)?;
+    let algorithms = provider.signature_verification_algorithms;
+    let verifier: Arc<dyn ServerCertVerifier> = match trust {
+        Trust::System => Arc::new(Verifier::new(system_certificates(), algorithms)?),
+        Trust::Bundle(bundle) => Arc::new(Verifier::new(certificates(bundle), algorithms)?),
+        Trust::All => Arc::new(NoVerifier { algorithms }),
+    };
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|why| why.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier));
+        .with_custom_certificate_verifier(verifier);
     let mut config = match cert {
         None => builder.with_no_client_auth(),
         Some(cert) => {
@@ -107,6 +117,47 @@ fn system_certificates() -> Vec<CertificateDer<'static>> {
         found.extend(read(&entry.path()).unwrap_or_default());
     }
     found
+}
+
+/// Takes any certificate; whoever presents it must hold its key all the same.
+#[derive(Debug)]
+struct NoVerifier {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for NoVerifier {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
 }
 
 /// Verifies servers as Go does: a chain to a trusted certificate, or the trusted certificate

@@ -2,7 +2,25 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use super::quote;
+
+/// The characters of a path that are escaped (Go's `URL.EscapedPath`).
+const PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b'/')
+    .remove(b':')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b'@');
 
 /// The parts of a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +64,43 @@ pub fn has_valid_escapes(text: &str) -> bool {
         let digits = rest.as_bytes().get(..2);
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     })
+}
+
+/// Returns a decoded path as a URL has it (Go's `URL.EscapedPath`).
+pub fn escape_path(path: &str) -> String {
+    utf8_percent_encode(path, PATH).to_string()
+}
+
+/// Returns the text that the percent escapes of a path stand for; `None` where one is malformed.
+pub fn unescape_path(path: &str) -> Option<String> {
+    unescape(path, Mode::Path).ok()
+}
+
+/// Returns the shortest form of a path that begins at the root (Go's `path.Clean`).
+pub fn clean_path(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+/// Joins two paths of which the first begins at the root or is empty, and keeps a slash at the end
+/// (apimachinery `util/net.JoinPreservingTrailingSlash`).
+pub fn join_paths(base: &str, path: &str) -> String {
+    if base.is_empty() && path.is_empty() {
+        return String::new();
+    }
+    let last = if path.is_empty() { base } else { path };
+    let mut joined = clean_path(&format!("{base}/{path}"));
+    if last.ends_with('/') && !joined.ends_with('/') {
+        joined.push('/');
+    }
+    joined
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -225,6 +280,23 @@ mod tests {
             parse_request_uri("http://[::1]:80/").expect("a URL").host,
             "[::1]:80"
         );
+    }
+
+    #[test]
+    fn joined_paths_stay_below_the_root_and_keep_their_last_slash() {
+        for (base, path, want) in [
+            ("", "", ""),
+            ("", "/", "/"),
+            ("/a", "", "/a"),
+            ("/a", "/b//c/", "/a/b/c/"),
+            ("", "/../../b", "/b"),
+            ("/a/", "", "/a/"),
+        ] {
+            assert_eq!(join_paths(base, path), want, "{base} {path}");
+        }
+        assert_eq!(escape_path("/a b/ü;x=1?"), "/a%20b/%C3%BC;x=1%3F");
+        assert_eq!(unescape_path("/a%20b"), Some("/a b".to_owned()));
+        assert_eq!(unescape_path("/a%2"), None);
     }
 
     #[test]

@@ -1,0 +1,86 @@
+//! Errors of the proxy, with upstream's texts.
+
+use std::error::Error as StdError;
+
+use super::transport::MAX_HEADER_BYTES;
+use crate::meta::Status;
+use crate::webhook::connector::cause;
+
+/// A request that could not be handed on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProxyError {
+    /// Only connections are handed on, and the client asks for none.
+    #[error("Upgrade request required")]
+    UpgradeRequired,
+    /// The server does not answer.
+    #[error("error trying to reach service: {0}")]
+    Unreachable(String),
+    /// The server redirects to what is no URL.
+    #[error("Internal error occurred: error trying to parse Location header: {0}")]
+    Redirect(String),
+    /// Any other failure.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<ProxyError> for Status {
+    fn from(error: ProxyError) -> Self {
+        let text = error.to_string();
+        match error {
+            ProxyError::UpgradeRequired => Self::bad_request(text),
+            ProxyError::Unreachable(_) => Self::unavailable(text),
+            ProxyError::Redirect(why) => {
+                Self::internal(format!("error trying to parse Location header: {why}"))
+            }
+            // Errors that are no Status have no reason (apiserver `ErrorToAPIStatus`).
+            ProxyError::Other(_) => Self::failure(500, "", text),
+        }
+    }
+}
+
+/// The error of a request to a server in Go's words (`net/http.Transport.RoundTrip`).
+pub fn round_trip_text(error: &(dyn StdError + 'static)) -> String {
+    match parse_problem(error) {
+        Some(Problem::TooLarge) => {
+            format!("net/http: server response headers exceeded {MAX_HEADER_BYTES} bytes; aborted")
+        }
+        Some(Problem::Malformed) => {
+            "net/http: HTTP/1.x transport connection broken: malformed HTTP response".to_owned()
+        }
+        None => cause(error),
+    }
+}
+
+/// The error of the answer to an upgrade in Go's words (`net/http.ReadResponse`).
+pub fn read_response_text(error: &(dyn StdError + 'static)) -> String {
+    match parse_problem(error) {
+        Some(Problem::TooLarge) => "header size limit exceeded".to_owned(),
+        Some(Problem::Malformed) => "malformed HTTP response".to_owned(),
+        None => match cause(error) {
+            text if text == "EOF" => "unexpected EOF".to_owned(),
+            text => text,
+        },
+    }
+}
+
+enum Problem {
+    TooLarge,
+    Malformed,
+}
+
+/// The reason that the head of an answer cannot be read, if that is the error.
+fn parse_problem(error: &(dyn StdError + 'static)) -> Option<Problem> {
+    let mut current = Some(error);
+    while let Some(error) = current {
+        if let Some(known) = error.downcast_ref::<hyper::Error>() {
+            if known.is_parse_too_large() {
+                return Some(Problem::TooLarge);
+            }
+            if known.is_parse() {
+                return Some(Problem::Malformed);
+            }
+        }
+        current = error.source();
+    }
+    None
+}

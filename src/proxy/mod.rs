@@ -1,0 +1,30 @@
+//! The proxy: it hands requests on to other servers, kubelets and extension API servers, and
+//! their answers and upgraded connections back (apimachinery `util/proxy`, apiserver `util/proxy`).
+//!
+//! A [`Transport`] says how servers are reached, and keeps connections to them; a [`Location`] is
+//! the URL of one. [`forward`] hands a request on: bodies are streamed, and what a slow reader does
+//! not take is not read from the other side. Requests that ask for an upgrade get a connection of
+//! their own ([`upgrade`]); afterwards bytes are copied both ways ([`tunnel`]).
+
+mod connector;
+mod error;
+mod forward;
+mod headers;
+mod html;
+mod inbound;
+mod location;
+mod rewrite;
+mod transport;
+mod tunnel;
+mod upgrade;
+
+pub use connector::{Dial, Direct, Io};
+pub use error::ProxyError;
+pub use forward::{Options, forward};
+pub use headers::{is_upgrade, is_websocket};
+pub use inbound::{Inbound, Lifetime, RequestBody, ResponseBody};
+pub use location::{Location, Scheme};
+pub use rewrite::Front;
+pub use transport::{Transport, TransportConfig};
+pub use tunnel::tunnel;
+pub use upgrade::{Answer, Switched, connect};

@@ -1,0 +1,209 @@
+//! Upgrades of connections that are handed on: SPDY, WebSocket, or whatever the client and the
+//! server speak (apimachinery `util/proxy/upgradeaware.go`, `tryUpgrade`).
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::{Request, Response, StatusCode, Uri, response};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use super::error::{ProxyError, read_response_text};
+use super::forward::set_host;
+use super::headers::{append_forwarded_for, remove_hop_by_hop};
+use super::inbound::{self, Inbound, Lifetime, RequestBody, ResponseBody};
+use super::location::Location;
+use super::transport::{MAX_HEADER_BYTES, MAX_HEADERS, Transport};
+use super::tunnel::tunnel;
+
+/// The time that a server has to switch protocols. A kubelet asks the container runtime before.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// The time in which a refusal must have been read.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection of which the protocol has been switched.
+pub struct Switched {
+    pub head: response::Parts,
+    pub io: TokioIo<Upgraded>,
+}
+
+/// The answer to a request for an upgrade.
+pub enum Answer {
+    Switched(Switched),
+    /// Any other, with its body.
+    Refused(Response<ResponseBody>),
+}
+
+/// Asks the server of a URL for an upgrade on a connection of its own.
+///
+/// # Errors
+/// There is no connection, or no answer.
+pub async fn connect(
+    transport: &Transport,
+    location: &Location,
+    mut request: Request<RequestBody>,
+) -> Result<Answer, ProxyError> {
+    let io = transport.connect(location).await;
+    let io = io.map_err(|why| ProxyError::Other(format!("error dialing backend: {why}")))?;
+    let target = Uri::try_from(location.path_and_query());
+    *request.uri_mut() = target.map_err(|why| ProxyError::Other(why.to_string()))?;
+    if !request.headers().contains_key(HOST) {
+        set_host(request.headers_mut(), &location.authority);
+    }
+    let failed = |why: &hyper::Error| ProxyError::Other(read_response_text(why));
+    let handshake = http1::Builder::new()
+        .max_buf_size(MAX_HEADER_BYTES)
+        .max_headers(MAX_HEADERS)
+        .handshake(TokioIo::new(io));
+    let (mut sender, connection) = handshake.await.map_err(|why| failed(&why))?;
+    let driver = Driver(tokio::spawn(async move {
+        if let Err(why) = connection.with_upgrades().await {
+            tracing::debug!("a connection for an upgrade: {why}");
+        }
+    }));
+    let late = |_| ProxyError::Other("net/http: timeout awaiting response headers".to_owned());
+    let answer = timeout(UPGRADE_TIMEOUT, sender.send_request(request)).await;
+    let mut answer = answer.map_err(late)?.map_err(|why| failed(&why))?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(Answer::Refused(answer.map(|body| {
+            let deadline = Instant::now() + REFUSAL_TIMEOUT;
+            let sleep = Box::pin(sleep_until(deadline));
+            let refusal = Refusal {
+                body,
+                sleep,
+                _driver: driver,
+            };
+            refusal.boxed_unsync()
+        })));
+    }
+    let upgraded = timeout(UPGRADE_TIMEOUT, hyper::upgrade::on(&mut answer)).await;
+    let io = upgraded.map_err(late)?.map_err(|why| failed(&why))?;
+    let (head, _) = answer.into_parts();
+    Ok(Answer::Switched(Switched {
+        head,
+        io: TokioIo::new(io),
+    }))
+}
+
+/// Hands a request for an upgrade on. If the server switches protocols, the client's connection and
+/// the server's are joined; if it refuses, the client gets its answer.
+///
+/// # Errors
+/// There is no connection, or no answer that could be one.
+pub async fn forward(
+    mut inbound: Inbound,
+    location: &Location,
+    transport: &Transport,
+) -> Result<Response<ResponseBody>, ProxyError> {
+    let host = inbound.host();
+    let near = inbound
+        .upgrade
+        .take()
+        .ok_or_else(|| ProxyError::Other("request connection cannot be hijacked".to_owned()))?;
+    append_forwarded_for(&mut inbound.headers, inbound.client);
+    set_host(&mut inbound.headers, &host);
+    let mut request = Request::new(inbound.body);
+    *request.method_mut() = inbound.method;
+    *request.headers_mut() = inbound.headers;
+    match connect(transport, location, request).await? {
+        Answer::Refused(response) => refuse(response),
+        Answer::Switched(Switched { mut head, io }) => {
+            inbound.lifetime.spawn(async move {
+                match near.await {
+                    Ok(near) => tunnel(TokioIo::new(near), io).await,
+                    Err(why) => tracing::debug!("a connection could not be upgraded: {why}"),
+                }
+            });
+            // There is no body for them to be about.
+            head.headers.remove(CONTENT_LENGTH);
+            head.headers.remove(TRANSFER_ENCODING);
+            Ok(Response::from_parts(head, inbound::empty()))
+        }
+    }
+}
+
+/// The answer of a server that does not switch protocols: its error, which is for the client.
+///
+/// # Errors
+/// It is no error, and so no answer to the request.
+pub fn refuse(response: Response<ResponseBody>) -> Result<Response<ResponseBody>, ProxyError> {
+    let code = response.status().as_u16();
+    if code < 400 {
+        return Err(ProxyError::Other(format!(
+            "invalid upgrade response: status code {code}"
+        )));
+    }
+    let (mut head, body) = response.into_parts();
+    remove_hop_by_hop(&mut head.headers);
+    let close = HeaderValue::from_static("close");
+    head.headers.insert(CONNECTION, close);
+    Ok(Response::from_parts(head, body))
+}
+
+impl Lifetime {
+    /// Runs a task for an upgraded connection, until it ends or the server does.
+    pub fn spawn(self, task: impl Future<Output = ()> + Send + 'static) {
+        let Self {
+            hold,
+            tasks,
+            draining,
+        } = self;
+        tasks.spawn(async move {
+            let _hold = hold;
+            tokio::select! {
+                () = task => {}
+                () = draining.wait() => {}
+            }
+        });
+    }
+}
+
+/// The task of a connection, which ends with this.
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The body of a refusal, with the connection that it comes from.
+struct Refusal {
+    body: Incoming,
+    sleep: Pin<Box<Sleep>>,
+    _driver: Driver,
+}
+
+impl Body for Refusal {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Poll::Ready(polled) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(polled.map(|frame| frame.map_err(io::Error::other)));
+        }
+        let late = self.sleep.as_mut().poll(cx);
+        late.map(|()| Some(Err(io::ErrorKind::TimedOut.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}
