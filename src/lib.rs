@@ -34,7 +34,7 @@ pub use server::main;
 #[doc(hidden)]
 pub mod internals {
     pub mod admission {
-        pub use crate::admission::runtime_class::{MAX_COMPARED, merge_tolerations};
+        pub use crate::admission::tolerations::{MAX_COMPARED, merge_tolerations};
         pub use crate::admission::{Operation, cel};
     }
     pub mod auth {

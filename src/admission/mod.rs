@@ -3,28 +3,36 @@
 
 pub mod cel;
 mod certificates;
+pub mod configuration;
+pub mod configuration_fields;
 mod deny;
+mod event_rate_limit;
 mod ingress_class;
 pub mod kinds;
 mod limit_ranger;
 pub mod matching;
 mod namespace_lifecycle;
 mod namespaces;
+mod node_declared_features;
 mod node_restriction;
 pub mod observed;
+mod owner_references;
 pub mod plugins;
+mod pod_node_selector;
 pub mod policy;
 mod pod_resize;
 pub mod pod_security;
+pub mod pod_toleration_restriction;
 mod pod_topology_labels;
 mod pods;
 mod priority;
 pub mod quota;
 mod resource_list;
-pub mod runtime_class;
+mod runtime_class;
 mod service_account;
 mod storage;
 mod taints;
+pub mod tolerations;
 pub mod webhook;
 
 use std::sync::Arc;
@@ -41,7 +49,7 @@ use crate::meta::options::OperationOptions;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status, Value};
-use crate::webhook::AuthInfos;
+use configuration::PluginConfigurations;
 use observed::Observer;
 use policy::Policies;
 use webhook::{WebhookReinvocation, Webhooks};
@@ -350,11 +358,8 @@ pub struct Settings {
     pub not_ready_toleration_seconds: i64,
     /// `--default-unreachable-toleration-seconds`.
     pub unreachable_toleration_seconds: i64,
-    /// The configuration of PodSecurity in `--admission-control-config-file`.
-    pub pod_security: pod_security::Configuration,
-    /// The credentials for webhooks, in the same file.
-    pub mutating_webhooks: AuthInfos,
-    pub validating_webhooks: AuthInfos,
+    /// `--admission-control-config-file`.
+    pub plugins: PluginConfigurations,
 }
 
 impl Default for Settings {
@@ -362,9 +367,7 @@ impl Default for Settings {
         Self {
             not_ready_toleration_seconds: 300,
             unreachable_toleration_seconds: 300,
-            pod_security: pod_security::Configuration::default(),
-            mutating_webhooks: AuthInfos::default(),
-            validating_webhooks: AuthInfos::default(),
+            plugins: PluginConfigurations::default(),
         }
     }
 }

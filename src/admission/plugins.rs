@@ -8,8 +8,9 @@ use super::kinds::Kinds;
 use super::policy;
 use super::webhook;
 use super::{
-    Objects, Plugin, Registrations, Settings, certificates, deny, ingress_class, limit_ranger,
-    namespace_lifecycle, namespaces, node_restriction, pod_resize, pod_security,
+    Objects, Plugin, Registrations, Settings, certificates, deny, event_rate_limit, ingress_class,
+    limit_ranger, namespace_lifecycle, namespaces, node_declared_features, node_restriction,
+    owner_references, pod_node_selector, pod_resize, pod_security, pod_toleration_restriction,
     pod_topology_labels, pods, priority, quota, runtime_class, service_account, storage, taints,
 };
 use crate::auth::authz::Authorizer;
@@ -104,17 +105,17 @@ pub const PLUGINS: &[Entry] = &[
     default("TaintNodesByCondition", Runs(|_| Box::new(taints::TaintNodesByCondition))),
     optional("AlwaysPullImages", Runs(|_| Box::new(pods::AlwaysPullImages))),
     optional("ImagePolicyWebhook", Missing("no webhook is asked about images")),
-    default("PodSecurity", Runs(|parts| Box::new(pod_security::PodSecurity::new(parts.objects.clone(), parts.settings.pod_security.clone())))),
-    optional("PodNodeSelector", Missing("node selectors of namespaces are not enforced")),
+    default("PodSecurity", Runs(|parts| Box::new(pod_security::PodSecurity::new(parts.objects.clone(), parts.settings.plugins.pod_security.clone())))),
+    optional("PodNodeSelector", Runs(|parts| Box::new(pod_node_selector::PodNodeSelector { objects: parts.objects.clone(), configuration: parts.settings.plugins.pod_node_selector.clone() }))),
     default("Priority", Runs(|parts| Box::new(priority::Priority(parts.objects.clone())))),
     default("DefaultTolerationSeconds", Runs(|parts| Box::new(taints::DefaultTolerationSeconds::new(parts.settings)))),
-    optional("PodTolerationRestriction", Missing("tolerations of namespaces are not enforced")),
-    optional("EventRateLimit", Missing("events are not limited")),
+    optional("PodTolerationRestriction", Runs(|parts| Box::new(pod_toleration_restriction::PodTolerationRestriction { objects: parts.objects.clone(), configuration: parts.settings.plugins.pod_tolerations.clone() }))),
+    optional("EventRateLimit", Runs(|parts| Box::new(event_rate_limit::EventRateLimit::new(&parts.settings.plugins.event_rate_limit)))),
     optional("ExtendedResourceToleration", Runs(|_| Box::new(pods::ExtendedResourceToleration))),
     default("DefaultStorageClass", Runs(|parts| Box::new(storage::DefaultStorageClass(parts.objects.clone())))),
     default("StorageObjectInUseProtection", Runs(|_| Box::new(storage::StorageObjectInUseProtection))),
     default("PodGroupProtection", Inert(NO_WORKLOADS)),
-    optional("OwnerReferencesPermissionEnforcement", Missing("who names an owner need not be allowed to delete it")),
+    optional("OwnerReferencesPermissionEnforcement", Runs(|parts| Box::new(owner_references::OwnerReferencesPermissionEnforcement { authorizer: parts.authorizer.clone(), kinds: parts.kinds.clone() }))),
     default("PersistentVolumeClaimResize", Runs(|parts| Box::new(storage::PersistentVolumeClaimResize(parts.objects.clone())))),
     default("RuntimeClass", Runs(|parts| Box::new(runtime_class::RuntimeClass(parts.objects.clone())))),
     default("CertificateApproval", Runs(|parts| Box::new(certificates::CertificateApproval(parts.authorizer.clone())))),
@@ -125,16 +126,16 @@ pub const PLUGINS: &[Entry] = &[
     optional("DenyServiceExternalIPs", Runs(|_| Box::new(deny::DenyServiceExternalIPs))),
     default("PodTopologyLabels", Runs(|parts| Box::new(pod_topology_labels::PodTopologyLabels(parts.objects.clone())))),
     default("PodGroupWorkloadExists", Inert(NO_WORKLOADS)),
-    default("NodeDeclaredFeatureValidator", Missing("pods are not checked against the features that their nodes declare")),
+    default("NodeDeclaredFeatureValidator", Runs(|parts| Box::new(node_declared_features::NodeDeclaredFeatureValidator(parts.objects.clone())))),
     default("JobValidation", Inert(NO_WORKLOADS)),
     default("PodResizeValidator", Runs(|parts| Box::new(pod_resize::PodResizeValidator(parts.objects.clone())))),
     // What is new goes above; these come last.
     default("MutatingAdmissionPolicy", Runs(|parts| Box::new(policy::MutatingAdmissionPolicy { source: parts.registrations.policies.mutating.clone(), parts: parts.of_policies() }))),
-    default("MutatingAdmissionWebhook", Runs(|parts| Box::new(webhook::MutatingAdmissionWebhook { source: parts.registrations.webhooks.mutating.clone(), parts: parts.of_webhooks(&parts.settings.mutating_webhooks) }))),
+    default("MutatingAdmissionWebhook", Runs(|parts| Box::new(webhook::MutatingAdmissionWebhook { source: parts.registrations.webhooks.mutating.clone(), parts: parts.of_webhooks(&parts.settings.plugins.mutating_webhooks) }))),
     default("ValidatingAdmissionPolicy", Runs(|parts| Box::new(policy::ValidatingAdmissionPolicy { source: parts.registrations.policies.validating.clone(), parts: parts.of_policies() }))),
-    default("ValidatingAdmissionWebhook", Runs(|parts| Box::new(webhook::ValidatingAdmissionWebhook { source: parts.registrations.webhooks.validating.clone(), parts: parts.of_webhooks(&parts.settings.validating_webhooks) }))),
+    default("ValidatingAdmissionWebhook", Runs(|parts| Box::new(webhook::ValidatingAdmissionWebhook { source: parts.registrations.webhooks.validating.clone(), parts: parts.of_webhooks(&parts.settings.plugins.validating_webhooks) }))),
     // Last, so that only requests that all others admit are counted.
-    default("ResourceQuota", Runs(|parts| Box::new(quota::ResourceQuota::new(parts.objects.clone())))),
+    default("ResourceQuota", Runs(|parts| Box::new(quota::ResourceQuota::new(parts.objects.clone(), parts.settings.plugins.quota.clone())))),
     optional("AlwaysDeny", Runs(|_| Box::new(deny::AlwaysDeny))),
 ];
 

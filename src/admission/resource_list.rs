@@ -1,6 +1,6 @@
 //! Amounts of resources by name, and the total requests of a pod (component-helpers `resource`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::meta::Value;
 
@@ -47,25 +47,67 @@ fn raise(list: &mut ResourceList, other: &ResourceList) {
     }
 }
 
-/// Returns the requests or limits of a pod (`which`): the sum over the containers that run
-/// together, or what an init container needs before them where that is more. Amounts for the pod as
-/// a whole win.
+/// Raises each amount to that of `other`, and returns the result.
+fn most(mut list: ResourceList, other: &ResourceList) -> ResourceList {
+    raise(&mut list, other);
+    list
+}
+
+/// Returns the requests or limits of a pod (`which`) by its spec: the sum over the containers that
+/// run together, or what an init container needs before them where that is more. Amounts for the
+/// pod as a whole win.
 pub fn of_pod(pod: &Object, which: &str) -> ResourceList {
+    let path = format!("/resources/{which}");
+    total(pod, which, |container| read(container, &path))
+}
+
+/// Returns the requests or limits of a pod like [`of_pod`], but those that its containers have
+/// until a resize is done where they are more (`UseStatusResources`).
+pub fn of_running_pod(pod: &Object, which: &str) -> ResourceList {
+    let path = format!("/resources/{which}");
+    let lists = ["/status/containerStatuses", "/status/initContainerStatuses"];
+    let statuses = lists.into_iter().flat_map(|list| pod.array_at(list));
+    let statuses: HashMap<&str, &Value> = statuses
+        .filter(|status| status.get("resources").is_some_and(Value::is_object))
+        .map(|status| (str_at(status, "/name"), status))
+        .collect();
+    let mut conditions = pod.array_at("/status/conditions").iter();
+    let is_infeasible = conditions
+        .find(|one| str_at(one, "/type") == "PodResizePending")
+        .is_some_and(|one| str_at(one, "/reason") == "Infeasible");
+    total(pod, which, |container| {
+        let wanted = read(container, &path);
+        let Some(status) = statuses.get(str_at(container, "/name")) else {
+            return wanted;
+        };
+        let mut had = read(status, &path);
+        if which == "requests" {
+            had = most(had, &read(status, "/allocatedResources"));
+        }
+        match is_infeasible {
+            true => had,
+            false => most(wanted, &had),
+        }
+    })
+}
+
+fn total(pod: &Object, which: &str, of: impl Fn(&Value) -> ResourceList) -> ResourceList {
     let path = format!("/resources/{which}");
     let mut sum = ResourceList::new();
     for container in pod.array_at("/spec/containers") {
-        add(&mut sum, &read(container, &path));
+        add(&mut sum, &of(container));
     }
     let mut sidecars = ResourceList::new();
     let mut init = ResourceList::new();
     for container in pod.array_at("/spec/initContainers") {
-        let own = read(container, &path);
         if str_at(container, "/restartPolicy") == "Always" {
+            let own = of(container);
             add(&mut sum, &own);
             add(&mut sidecars, &own);
             raise(&mut init, &sidecars);
         } else {
-            let mut together = own;
+            // One that ends has what its spec says, also while it is resized.
+            let mut together = read(container, &path);
             add(&mut together, &sidecars);
             raise(&mut init, &together);
         }
@@ -82,7 +124,7 @@ pub fn of_pod(pod: &Object, which: &str) -> ResourceList {
 }
 
 /// Reports whether a resource can be requested for a pod as a whole.
-fn for_whole_pod(name: &str) -> bool {
+pub fn for_whole_pod(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
 
@@ -93,21 +135,30 @@ pub fn overhead(pod: &Object) -> ResourceList {
         .unwrap_or_default()
 }
 
-/// Reports whether a container requests or limits CPU or memory.
-pub fn asks_for_compute(pod: &Object) -> bool {
-    let containers = ["/spec/initContainers", "/spec/containers"]
-        .into_iter()
-        .flat_map(|path| pod.array_at(path));
-    let lists = containers.flat_map(|container| {
-        ["/resources/requests", "/resources/limits"].map(|path| read(container, path))
-    });
-    let whole = pod
-        .get("spec")
-        .into_iter()
-        .flat_map(|spec| ["/resources/requests", "/resources/limits"].map(|path| read(spec, path)));
-    lists.chain(whole).any(|list| {
-        ["cpu", "memory"]
+/// Reports whether nothing of the pod requests or limits CPU or memory; amounts for the pod as a
+/// whole count alone. The class that its status names wins (`pkg/apis/core/v1/helper/qos`).
+pub fn is_best_effort(pod: &Object) -> bool {
+    match pod.str_at("/status/qosClass") {
+        "" => {}
+        class => return class == "BestEffort",
+    }
+    let asks = |holder: &Value| {
+        ["/resources/requests", "/resources/limits"]
             .iter()
-            .any(|name| list.get(*name).is_some_and(|amount| !amount.is_zero()))
-    })
+            .any(|path| {
+                let list = read(holder, path);
+                let has = |name: &str| list.get(name).is_some_and(|amount| amount.sign() > 0);
+                has("cpu") || has("memory")
+            })
+    };
+    match pod
+        .get("spec")
+        .filter(|spec| spec.get("resources").is_some_and(Value::is_object))
+    {
+        Some(spec) => !asks(spec),
+        None => !["/spec/initContainers", "/spec/containers"]
+            .into_iter()
+            .flat_map(|path| pod.array_at(path))
+            .any(asks),
+    }
 }

@@ -1,5 +1,8 @@
 //! Tests of the plugins, each against objects in memory.
 
+mod quotas;
+mod restrictions;
+
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
@@ -82,6 +85,9 @@ struct Request {
     user: User,
     /// A plugin that runs besides the default ones.
     also: &'static str,
+    settings: Settings,
+    authorizer: Arc<dyn Authorizer>,
+    kinds: Arc<dyn kinds::Kinds>,
 }
 
 impl Request {
@@ -98,27 +104,41 @@ impl Request {
             old: None,
             user: User::default(),
             also: "",
+            settings: Settings::default(),
+            authorizer: Arc::new(AlwaysDeny),
+            kinds: Arc::new(kinds::NoKinds),
+        }
+    }
+
+    /// A request that makes an object out of another one.
+    fn update(resource: &str, namespace: &'static str, old: Value, new: Value) -> Self {
+        Self {
+            operation: Operation::Update,
+            old: Some(object(old)),
+            ..Self::create("", resource, namespace, new)
         }
     }
 
     /// Runs the default chain over it: the object as admitted, or the message and causes of the
     /// refusal.
     async fn run(mut self, objects: &Arc<dyn Objects>) -> std::result::Result<Value, String> {
-        let authorizer: Arc<dyn Authorizer> = Arc::new(AlwaysDeny);
-        let kinds: Arc<dyn kinds::Kinds> = Arc::new(kinds::NoKinds);
         let services: Arc<dyn ServiceResolver> = Arc::new(NoServices);
         let parts = PluginDeps {
             objects,
-            authorizer: &authorizer,
-            settings: &Settings::default(),
-            kinds: &kinds,
+            authorizer: &self.authorizer,
+            settings: &self.settings,
+            kinds: &self.kinds,
             registrations: &Registrations::default(),
             services: &services,
         };
         let chain = chain(&parts, |name, by_default| {
             by_default || name == "NodeRestriction" || self.also == name
         });
-        let (gvk, user) = (Gvk::default(), Arc::new(self.user));
+        let gvk = match self.gvr.resource.as_str() {
+            "events" => Gvk::new("", "v1", "Event"),
+            _ => Gvk::default(),
+        };
+        let user = Arc::new(self.user);
         let mut attributes = Attributes {
             operation: self.operation,
             gvr: &self.gvr,

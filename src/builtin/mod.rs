@@ -54,6 +54,7 @@ pub use admissionregistration::webhook_configuration::{
     check_service as check_webhook_service, check_url as check_webhook_url,
 };
 pub use certificates::certificate_signing_request::USAGES as CERTIFICATE_USAGES;
+pub use pod_spec::scheduling::check_tolerations;
 pub use resource_traits::DefaultStrategy;
 
 /// The entries of every API group that has stored resources.

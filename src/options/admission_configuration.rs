@@ -6,22 +6,20 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use crate::admission::pod_security;
+use crate::admission::configuration::PluginConfigurations;
+use crate::admission::configuration_fields::unknown_field;
+use crate::admission::{plugins, pod_toleration_restriction};
+use crate::builtin::check_tolerations;
 use crate::codec::yaml;
-use crate::meta::{Value, array_at};
-use crate::webhook::AuthInfos;
+use crate::meta::{ErrorList, Path as FieldPath, Value, array_at, str_at};
+use crate::options::config::Admission;
 
 const VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
 
-/// The plugins that kube-apiserver can configure and this server cannot.
-const UNSUPPORTED: [&str; 7] = [
-    "EventRateLimit",
-    "ImagePolicyWebhook",
-    "MutatingAdmissionPolicy",
-    "PodNodeSelector",
-    "PodTolerationRestriction",
-    "ResourceQuota",
-    "ValidatingAdmissionPolicy",
+/// The plugins whose configuration may be the whole file, from a time when it had no kind.
+const LEGACY: [(&str, &str); 2] = [
+    ("ImagePolicyWebhook", "imagePolicy"),
+    ("PodNodeSelector", "podNodeSelectorPluginConfig"),
 ];
 
 /// An error of an admission configuration, with the file that it is in.
@@ -32,101 +30,85 @@ pub struct AdmissionConfigurationError {
     why: String,
 }
 
-/// The configurations of the plugins that have one.
-#[derive(Clone, Debug, Default)]
-pub struct PluginConfigurations {
-    pub pod_security: pod_security::Configuration,
-    /// The credentials for webhooks.
-    pub mutating_webhooks: AuthInfos,
-    pub validating_webhooks: AuthInfos,
-}
-
-impl PluginConfigurations {
-    /// Reads the configuration of the plugin of that name; one that has nothing to configure
-    /// ignores its.
-    fn read(&mut self, plugin: &str, value: &Value) -> Result<(), String> {
-        match plugin {
-            "PodSecurity" => self.pod_security = pod_security::Configuration::read(value)?,
-            "MutatingAdmissionWebhook" => self.mutating_webhooks = webhook_credentials(value)?,
-            "ValidatingAdmissionWebhook" => self.validating_webhooks = webhook_credentials(value)?,
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-/// Reads a WebhookAdmissionConfiguration and the kubeconfig file that it names (apiserver
-/// `admission/plugin/webhook/config`).
-fn webhook_credentials(value: &Value) -> Result<AuthInfos, String> {
-    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
-    if text("kind") != "WebhookAdmissionConfiguration" || text("apiVersion") != VERSIONS[0] {
-        let version = VERSIONS[0];
-        return Err(format!(
-            "expected WebhookAdmissionConfiguration of {version}"
-        ));
-    }
-    let known = ["apiVersion", "kind", "kubeConfigFile", "staticManifestsDir"];
-    if let Some(why) = unknown_field(value, &known) {
-        return Err(why);
-    }
-    if !text("staticManifestsDir").is_empty() {
-        let why = "staticManifestsDir needs the feature gate ManifestBasedAdmissionControlConfig, which is not enabled";
-        return Err(why.to_owned());
-    }
-    let file = text("kubeConfigFile");
-    match file {
-        "" => Ok(AuthInfos::default()),
-        _ if !file.starts_with('/') => Err(format!(
-            "kubeConfigFile: Invalid value: {file:?}: must be an absolute file path"
-        )),
-        _ => AuthInfos::read(Path::new(file)),
-    }
-}
-
-/// Reads the configurations of plugins out of an AdmissionConfiguration and the files that it
-/// names.
+/// Returns the configurations of the plugins that run.
 ///
 /// # Errors
-/// A file that cannot be read or understood, and configuration of plugins that take none here.
-pub fn read(path: &Path) -> Result<PluginConfigurations, AdmissionConfigurationError> {
+/// Those of the file, and a plugin that cannot do without.
+pub fn of(config: &Admission) -> Result<PluginConfigurations, AdmissionConfigurationError> {
+    let runs = |name: &str| {
+        plugins::find(name).is_some_and(|plugin| config.runs(plugin.name, plugin.by_default))
+    };
+    let file = config.configuration_file.as_deref();
+    let found = file.map(|file| read(file, &runs)).transpose()?;
+    let found = found.unwrap_or_default();
+    found
+        .check(runs)
+        .map_err(|why| AdmissionConfigurationError {
+            file: file
+                .map_or("none", |file| file.to_str().unwrap_or_default())
+                .to_owned(),
+            why,
+        })?;
+    Ok(found)
+}
+
+/// Reads the configurations of the plugins that run, out of an AdmissionConfiguration and the files
+/// that it names.
+///
+/// # Errors
+/// A file that cannot be read or understood, and what is wrong with the configuration of a plugin.
+fn read(
+    path: &Path,
+    runs: &dyn Fn(&str) -> bool,
+) -> Result<PluginConfigurations, AdmissionConfigurationError> {
     let error = |file: &Path| {
         let file = file.display().to_string();
         move |why: String| AdmissionConfigurationError { file, why }
     };
     let value = load(path).map_err(error(path))?;
-    let plugins = plugins(&value).map_err(error(path))?;
     let mut found = PluginConfigurations::default();
+    if str_at(&value, "/kind").is_empty() && LEGACY.iter().any(|(_, key)| value.get(key).is_some())
+    {
+        for (plugin, _) in LEGACY.iter().filter(|(plugin, _)| runs(plugin)) {
+            found.read(plugin, &value).map_err(error(path))?;
+        }
+        return Ok(found);
+    }
     let mut seen = HashSet::new();
-    for plugin in plugins {
-        let text = |field: &str| {
-            plugin
-                .get(field)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-        };
+    for plugin in listed(&value).map_err(error(path))? {
         let configuration = plugin.get("configuration").filter(|value| !value.is_null());
-        let name = text("name");
-        if configuration.is_none() && text("path").is_empty() {
-            continue;
-        }
-        if UNSUPPORTED.contains(&name) {
-            let why = format!("the plugin {name} cannot be configured");
-            return Err(error(path)(why));
-        }
+        let (name, file) = (str_at(plugin, "/name"), str_at(plugin, "/path"));
         // The first of a name counts.
-        if !seen.insert(name) {
+        if !seen.insert(name) || !runs(name) {
             continue;
         }
         match configuration {
             Some(value) => found.read(name, value).map_err(error(path))?,
+            None if file.is_empty() => {}
             None => {
-                let named = path.parent().unwrap_or(Path::new("")).join(text("path"));
+                let named = path.parent().unwrap_or(Path::new("")).join(file);
                 let value = load(&named).map_err(error(&named))?;
                 found.read(name, &value).map_err(error(&named))?;
             }
         }
     }
+    check_lists(&found.pod_tolerations).map_err(error(path))?;
     Ok(found)
+}
+
+/// Checks the tolerations of PodTolerationRestriction as those of pods.
+fn check_lists(lists: &pod_toleration_restriction::Configuration) -> Result<(), String> {
+    let (path, mut errors) = (FieldPath::new("podtolerationrestriction"), ErrorList::new());
+    for (name, list) in [("default", &lists.default), ("whitelist", &lists.whitelist)] {
+        check_tolerations(&mut errors, &path.child(name), list);
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => {
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            Err(format!("invalid config: [{}]", texts.join(" ")))
+        }
+    }
 }
 
 fn load(path: &Path) -> Result<Value, String> {
@@ -139,9 +121,10 @@ fn load(path: &Path) -> Result<Value, String> {
 }
 
 /// Returns the list of plugins of an AdmissionConfiguration.
-fn plugins(value: &Value) -> Result<&[Value], String> {
-    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
-    if text("kind") != "AdmissionConfiguration" || !VERSIONS.contains(&text("apiVersion")) {
+fn listed(value: &Value) -> Result<&[Value], String> {
+    if str_at(value, "/kind") != "AdmissionConfiguration"
+        || !VERSIONS.contains(&str_at(value, "/apiVersion"))
+    {
         return Err(format!(
             "expected AdmissionConfiguration of {}",
             VERSIONS[0]
@@ -158,15 +141,6 @@ fn plugins(value: &Value) -> Result<&[Value], String> {
     }
 }
 
-/// Returns the error of an object that has another field than those.
-fn unknown_field(value: &Value, fields: &[&str]) -> Option<String> {
-    let Some(map) = value.as_object() else {
-        return Some("no object".to_owned());
-    };
-    let unknown = map.keys().find(|key| !fields.contains(&key.as_ref()));
-    unknown.map(|key| format!("unknown field \"{key}\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,7 +155,7 @@ mod tests {
              kind: PodSecurityConfiguration\nexemptions: {usernames: [a]}\n",
         )
         .expect("a file");
-        read(&path).map_err(|error| error.to_string())
+        read(&path, &|name| name != "AlwaysAdmit").map_err(|error| error.to_string())
     }
 
     #[test]
@@ -210,8 +184,25 @@ mod tests {
                 "expected PodSecurityConfiguration",
             ),
             (
-                "[{name: EventRateLimit, path: a}]",
-                "EventRateLimit cannot be configured",
+                "[{name: EventRateLimit, configuration: {kind: Configuration, \
+                 apiVersion: eventratelimit.admission.k8s.io/v1alpha1}}]",
+                "limits: Invalid value: null: must not be empty",
+            ),
+            (
+                "[{name: PodTolerationRestriction, configuration: {kind: Configuration, \
+                 apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, \
+                 whitelist: [{operator: Equal}]}}]",
+                "invalid config: [podtolerationrestriction.whitelist[0].operator: Invalid value: ",
+            ),
+            (
+                "[{name: ValidatingAdmissionPolicy, configuration: {staticManifestsDir: /a, \
+                 kind: ValidatingAdmissionPolicyConfiguration, apiVersion: apiserver.config.k8s.io/v1}}]",
+                "staticManifestsDir: Forbidden: staticManifestsDir requires",
+            ),
+            (
+                "[{name: ResourceQuota, configuration: {kind: ResourceQuotaConfiguration, \
+                 apiVersion: apiserver.config.k8s.io/v1, limitedResources: [{apiGroup: a}]}}]",
+                "limitedResources[0].resource: Required value",
             ),
             ("[{name: a, name: b}]", "already set"),
             (
@@ -228,6 +219,11 @@ mod tests {
             let found = read(plugins).expect_err("an error");
             assert!(found.contains(why), "{plugins}: {found}");
         }
+        // Plugins that do not run are not asked.
+        assert!(read("[{name: AlwaysAdmit, path: none.yaml}]").is_ok());
+        let legacy = "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}";
+        let legacy = read_text(legacy).expect("a configuration");
+        assert_ne!(legacy.pod_node_selector, <_>::default());
         assert!(read_text("kind: Pod").is_err_and(|why| why.contains("expected Admission")));
     }
 }

@@ -244,13 +244,8 @@ fn admission_chain(
     config: &config::Admission,
     cluster: &Cluster,
 ) -> Result<admission::Chain, AdmissionConfigurationError> {
-    let file = config.configuration_file.as_deref();
-    let plugins = file.map(admission_configuration::read).transpose()?;
-    let plugins = plugins.unwrap_or_default();
     let settings = Settings {
-        pod_security: plugins.pod_security,
-        mutating_webhooks: plugins.mutating_webhooks,
-        validating_webhooks: plugins.validating_webhooks,
+        plugins: admission_configuration::of(config)?,
         not_ready_toleration_seconds: config.not_ready_toleration_seconds,
         unreachable_toleration_seconds: config.unreachable_toleration_seconds,
     };

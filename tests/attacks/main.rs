@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod admission_plugins;
 mod bodies;
 mod connections;
 mod conversions;

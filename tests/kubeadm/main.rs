@@ -224,7 +224,7 @@ fn added_flags_are_obeyed_or_reported() {
             "HPAScaleToZero=true is not supported",
         ),
         (
-            "--enable-admission-plugins=EventRateLimit",
+            "--enable-admission-plugins=ImagePolicyWebhook",
             "the plugin is not implemented",
         ),
     ] {
