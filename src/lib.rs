@@ -40,6 +40,9 @@ pub mod internals {
     pub mod auth {
         pub use crate::auth::User;
         pub use crate::auth::authz::rule::{Rule, uncovered};
+        pub use crate::auth::authz::{
+            Attributes, Authorizer, Chain, Decision, Link, PrivilegedGroup, RbacStore,
+        };
         pub use crate::auth::cel;
     }
     pub mod base {

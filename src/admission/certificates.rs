@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::{Attributes, Operation, Plugin};
 use crate::auth::authn::certificate_request::{self, Subject};
-use crate::auth::authz::{self, Authorizer, Decision};
+use crate::auth::authz::{self, Authorizer};
 use crate::auth::{MASTERS, User};
 use crate::meta::Object;
 use crate::meta::go;
@@ -32,7 +32,7 @@ pub async fn may(authorizer: &dyn Authorizer, user: &User, verb: &str, signer: &
             resource_request: true,
             ..authz::Attributes::default()
         };
-        if matches!(authorizer.authorize(&attributes).await, Decision::Allow(_)) {
+        if authorizer.authorize(&attributes).await.is_allowed() {
             return true;
         }
     }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::{Attributes, Objects, Operation, Plugin, certificates};
 use crate::auth::authz::node::node_of;
-use crate::auth::authz::{self, Authorizer, Decision, pod_references};
+use crate::auth::authz::{self, Authorizer, pod_references};
 use crate::meta::go;
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Key, Map, Object, Status, Value, array_at, bool_at, str_at};
@@ -321,7 +321,7 @@ impl NodeRestriction {
             resource_request: true,
             ..authz::Attributes::default()
         };
-        matches!(self.authorizer.authorize(&asked).await, Decision::Allow(_))
+        self.authorizer.authorize(&asked).await.is_allowed()
     }
 }
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::kinds::{KindResource, Kinds};
 use super::{Attributes, Operation, Plugin};
-use crate::auth::authz::{self, Authorizer, Decision};
+use crate::auth::authz::{self, Authorizer};
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Object, Value, bool_at, go, str_at};
 
@@ -23,10 +23,8 @@ pub struct OwnerReferencesPermissionEnforcement {
 impl OwnerReferencesPermissionEnforcement {
     /// Returns the reason why an authorizer does not allow something.
     async fn refusal(&self, asked: authz::Attributes) -> Option<String> {
-        match self.authorizer.authorize(&asked).await {
-            Decision::Allow(_) => None,
-            Decision::NoOpinion(reason) => Some(reason),
-        }
+        let decision = self.authorizer.authorize(&asked).await;
+        (!decision.is_allowed()).then_some(decision.reason)
     }
 
     /// Returns the resource of an owner's kind.

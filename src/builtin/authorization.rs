@@ -2,9 +2,9 @@
 //! `pkg/apis/authorization/validation`). A review is answered, never stored.
 
 use crate::auth::User;
-use crate::auth::authz::{Attributes, Authorizer, Decision, Rule, aggregate};
-use crate::meta::selector::fields::FieldSelector;
-use crate::meta::selector::labels::LabelSelector;
+use crate::auth::authz::{Attributes, Authorizer, Rule, Verdict, aggregate};
+use crate::meta::selector::fields::{FieldSelector, Term};
+use crate::meta::selector::labels::{LabelSelector, Requirement};
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Gvk, Map, Object, Path, Status, Value, json, names};
 use crate::registry::validation::{Fields, invalid_each};
@@ -114,14 +114,17 @@ async fn answer(
         // Upstream names no kind here.
         return Err(Status::invalid(&Gvk::new(GROUP, "v1", ""), "", errors));
     }
-    let decision = authorizer.authorize(&asked(&object, user)).await;
+    let (asked, unread) = asked(&object, user);
+    let decision = authorizer.authorize(&asked).await;
     let mut status = Map::new();
-    status.insert("allowed", matches!(decision, Decision::Allow(_)).into());
-    let (Decision::Allow(reason) | Decision::NoOpinion(reason)) = decision;
-    if !reason.is_empty() {
-        status.insert("reason", reason.into());
+    status.insert("allowed", decision.is_allowed().into());
+    if decision.verdict == Verdict::Deny {
+        status.insert("denied", true.into());
     }
-    let problems = selector_problems(&object);
+    if !decision.reason.is_empty() {
+        status.insert("reason", decision.reason.into());
+    }
+    let problems: Vec<String> = decision.error.into_iter().chain(unread).collect();
     if !problems.is_empty() {
         status.insert("evaluationError", problems.join("; ").into());
     }
@@ -159,7 +162,8 @@ fn named_user(object: &Object) -> User {
     }
 }
 
-fn asked(object: &Object, user: User) -> Attributes {
+/// The question of a review, and what of its selectors was not understood.
+fn asked(object: &Object, user: User) -> (Attributes, Vec<String>) {
     let user = user.into();
     let Some(resource) = object
         .at("/spec/resourceAttributes")
@@ -171,15 +175,33 @@ fn asked(object: &Object, user: User) -> Attributes {
                 .map_or("", |paths| paths.str(key))
                 .to_owned()
         };
-        return Attributes {
+        let asked = Attributes {
             user,
             verb: of("verb"),
             path: of("path"),
             ..Attributes::default()
         };
+        return (asked, Vec::new());
     };
+    let mut unread = Vec::new();
+    let raw_fields = |text: &str| FieldSelector::parse(text).map(|selector| selector.terms);
+    let field_selector = requirements(
+        resource,
+        "fieldSelector",
+        raw_fields,
+        field_term,
+        &mut unread,
+    );
+    let raw_labels = |text: &str| LabelSelector::parse(text).map(|selector| selector.requirements);
+    let label_selector = requirements(
+        resource,
+        "labelSelector",
+        raw_labels,
+        Requirement::from_expression,
+        &mut unread,
+    );
     let of = |key: &str| resource.str(key).to_owned();
-    Attributes {
+    let asked = Attributes {
         user,
         verb: of("verb"),
         group: of("group"),
@@ -193,8 +215,11 @@ fn asked(object: &Object, user: User) -> Attributes {
         namespace: of("namespace"),
         name: of("name"),
         resource_request: true,
+        field_selector,
+        label_selector,
         ..Attributes::default()
-    }
+    };
+    (asked, unread)
 }
 
 fn validate(object: &Object, review: Review) -> ErrorList {
@@ -344,57 +369,56 @@ fn validate_requirement(errors: &mut ErrorList, path: &Path, requirement: &Value
     }
 }
 
-/// Describes the requirements of selectors that are ignored because they could not be parsed.
-fn selector_problems(object: &Object) -> Vec<String> {
-    let mut problems = Vec::new();
-    let Some(resource) = object
-        .get("spec")
-        .and_then(|spec| spec.map("resourceAttributes"))
-    else {
-        return problems;
+/// The requirements of a selector of a review, as far as they are understood: to leave one out
+/// asks for more (kubernetes `registry/authorization/util`). `unread` gets a text if one is.
+fn requirements<T>(
+    resource: &Value,
+    key: &str,
+    raw: impl Fn(&str) -> std::result::Result<Vec<T>, String>,
+    read: impl Fn(&Value) -> std::result::Result<T, String>,
+    unread: &mut Vec<String>,
+) -> Vec<T> {
+    let Some(selector) = resource.map(key) else {
+        return Vec::new();
     };
-    for (key, understood) in [
-        ("fieldSelector", field_requirement as fn(&Value) -> bool),
-        ("labelSelector", label_requirement),
-    ] {
-        let Some(selector) = resource.map(key) else {
-            continue;
-        };
-        let (raw, requirements) = (selector.str("rawSelector"), selector.list("requirements"));
-        let is_wrong = match key {
-            "fieldSelector" => FieldSelector::parse(raw).is_err(),
-            _ => LabelSelector::parse(raw).is_err(),
-        };
-        if requirements.is_empty() && is_wrong {
-            problems.push(format!(
-                "spec.resourceAttributes.{key} ignored due to parse error"
-            ));
+    let given = selector.list("requirements");
+    let (found, complete) = match given {
+        [] => {
+            let parsed = raw(selector.str("rawSelector"));
+            let complete = parsed.is_ok();
+            (parsed.unwrap_or_default(), complete)
         }
-        let known = requirements
-            .iter()
-            .filter(|requirement| understood(requirement))
-            .count();
-        if known < requirements.len() {
-            let how = if known == 0 {
-                "ignored"
-            } else {
-                "partially ignored"
-            };
-            problems.push(format!(
-                "spec.resourceAttributes.{key} {how} due to parse error"
-            ));
+        given => {
+            let found: Vec<T> = given.iter().filter_map(|one| read(one).ok()).collect();
+            let complete = found.len() == given.len();
+            (found, complete)
         }
+    };
+    if !complete {
+        let how = match found.is_empty() {
+            true => "ignored",
+            false => "partially ignored",
+        };
+        unread.push(format!(
+            "spec.resourceAttributes.{key} {how} due to parse error"
+        ));
     }
-    problems
+    found
 }
 
-fn label_requirement(requirement: &Value) -> bool {
-    matches!(
-        requirement.str("operator"),
-        "In" | "NotIn" | "Exists" | "DoesNotExist"
-    )
-}
-
-fn field_requirement(requirement: &Value) -> bool {
-    matches!(requirement.str("operator"), "In" | "NotIn") && requirement.list("values").len() == 1
+/// A requirement on a field; only one value is supported.
+fn field_term(requirement: &Value) -> std::result::Result<Term, String> {
+    let negated = match requirement.str("operator") {
+        "In" => false,
+        "NotIn" => true,
+        other => return Err(format!("fieldSelectors do not yet support {other}")),
+    };
+    match requirement.list("values") {
+        [value] => Ok(Term {
+            field: requirement.str("key").to_owned(),
+            value: value.as_str().unwrap_or_default().to_owned(),
+            negated,
+        }),
+        _ => Err("fieldSelectors in must have one value".to_owned()),
+    }
 }

@@ -4,6 +4,7 @@
 //! what JSON shows: zero values that Go omits are absent, those that it shows are there (null for a
 //! nil list, map or time).
 
+pub mod configuration;
 pub mod normalize;
 pub mod json;
 pub mod protobuf;

@@ -30,7 +30,8 @@ use crate::builtin::authentication::TokenReviewer;
 use crate::cacher::EncodingCache;
 use crate::extensions::Extensions;
 use crate::meta::options::Query;
-use crate::meta::selector::fields::FieldSelector;
+use crate::meta::selector::fields::{self, FieldSelector};
+use crate::meta::selector::labels::{self, LabelSelector};
 use crate::registry::{Registry, Store};
 
 use negotiate::Output;
@@ -117,6 +118,7 @@ impl Request {
     /// The question to the authorizers about the request.
     pub fn attributes(&self) -> authz::Attributes {
         let info = &self.info;
+        let (field_selector, label_selector) = self.selectors();
         authz::Attributes {
             user: self.user.clone(),
             verb: info.verb.clone(),
@@ -128,29 +130,25 @@ impl Request {
             name: info.name.clone(),
             resource_request: info.is_resource,
             path: info.path.clone(),
-            field_equals: self.field_equals(),
+            field_selector,
+            label_selector,
         }
     }
 
-    /// The exact matches of the field selector, for authorizers that look at them. Not where the
-    /// path begins with a verb: what selectors do there depends on the path.
-    fn field_equals(&self) -> Vec<(String, String)> {
-        if self.info.watch_path
-            || !matches!(
-                self.info.verb.as_str(),
-                "list" | "watch" | "deletecollection"
-            )
-        {
-            return Vec::new();
+    /// The requirements of the selectors, for authorizers that look at them. Not where the path
+    /// begins with a verb: what selectors do there depends on the path.
+    fn selectors(&self) -> (Vec<fields::Term>, Vec<labels::Requirement>) {
+        let selects = matches!(
+            self.info.verb.as_str(),
+            "list" | "watch" | "deletecollection"
+        );
+        if self.info.watch_path || !selects {
+            return Default::default();
         }
-        let selector =
-            FieldSelector::parse(self.query.get("fieldSelector").unwrap_or("")).unwrap_or_default();
-        selector
-            .terms
-            .into_iter()
-            .filter(|term| !term.negated)
-            .map(|term| (term.field, term.value))
-            .collect()
+        let given = |name| self.query.get(name).unwrap_or("");
+        let fields = FieldSelector::parse(given("fieldSelector")).unwrap_or_default();
+        let labels = LabelSelector::parse(given("labelSelector")).unwrap_or_default();
+        (fields.terms, labels.requirements)
     }
 
     /// The representation of a Status: the one that the client accepts first, else JSON.

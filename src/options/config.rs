@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::api_enablement::ApiEnablement;
+use super::authorization::Authorization;
 use super::flags::{Command, FeatureGates, FlagError, Flags, parse, split_list};
 use crate::admission::plugins::{self, Support};
 
@@ -32,8 +33,7 @@ pub struct Config {
     pub(crate) storage: StorageConfig,
     pub(crate) authentication: Authentication,
     pub(crate) service_accounts: ServiceAccounts,
-    /// Asked in this order.
-    pub(crate) authorization: Vec<AuthorizationMode>,
+    pub(crate) authorization: Authorization,
     pub(crate) admission: Admission,
     pub(crate) services: Services,
     pub(crate) requests: Requests,
@@ -159,15 +159,6 @@ pub struct ServiceAccounts {
     pub(crate) extend_expiration: bool,
     /// `None` for no limit.
     pub(crate) max_expiration: Option<Duration>,
-}
-
-/// One authorizer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthorizationMode {
-    Node,
-    Rbac,
-    AlwaysAllow,
-    AlwaysDeny,
 }
 
 /// Admission plugins besides, and less than, the default ones.
@@ -337,7 +328,7 @@ impl Config {
             storage: StorageConfig::from_flags(flags)?,
             authentication: Authentication::from_flags(flags),
             service_accounts: ServiceAccounts::from_flags(flags)?,
-            authorization: authorization_modes(&flags.list("authorization-mode"))?,
+            authorization: Authorization::from_flags(flags)?,
             admission: Admission::from_flags(flags)?,
             services: Services::from_flags(flags)?,
             requests: Requests::from_flags(flags)?,
@@ -760,35 +751,6 @@ fn uncached(settings: &[String]) -> Result<Vec<String>, FlagError> {
     Ok(uncached)
 }
 
-fn authorization_modes(names: &[String]) -> Result<Vec<AuthorizationMode>, FlagError> {
-    let mut modes = Vec::new();
-    for name in names {
-        let mode = match name.as_str() {
-            "Node" => AuthorizationMode::Node,
-            "RBAC" => AuthorizationMode::Rbac,
-            "AlwaysAllow" => AuthorizationMode::AlwaysAllow,
-            "AlwaysDeny" => AuthorizationMode::AlwaysDeny,
-            "ABAC" | "Webhook" => {
-                return Err(FlagError::new(format!(
-                    "--authorization-mode={name} is not supported: it is not implemented"
-                )));
-            }
-            _ => {
-                return Err(FlagError::new(format!(
-                    "authorization-mode {name:?} is not a valid mode"
-                )));
-            }
-        };
-        if modes.contains(&mode) {
-            return Err(FlagError::new(format!(
-                "authorization-mode {names:?} has mode specified more than once"
-            )));
-        }
-        modes.push(mode);
-    }
-    Ok(modes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::flags::{Command, parse};
@@ -807,10 +769,6 @@ mod tests {
         assert_eq!(config.serving.port, 6443);
         assert_eq!(config.services.kubernetes_ip().to_string(), "10.0.0.1");
         assert_eq!(config.services.node_ports, 30000..=32767);
-        assert_eq!(
-            config.authorization,
-            [AuthorizationMode::Node, AuthorizationMode::Rbac]
-        );
         assert_eq!(config.service_accounts.issuers, [DEFAULT_ISSUER]);
         assert_eq!(config.storage.prefix, "/registry");
         assert_eq!(
@@ -893,14 +851,6 @@ mod tests {
             (
                 "--tls-cert-file=x",
                 "--tls-cert-file and --tls-private-key-file must be specified together",
-            ),
-            (
-                "--authorization-mode=Nope",
-                r#"authorization-mode "Nope" is not a valid mode"#,
-            ),
-            (
-                "--authorization-mode=Webhook",
-                "--authorization-mode=Webhook is not supported: it is not implemented",
             ),
             (
                 "--enable-admission-plugins=Nope",

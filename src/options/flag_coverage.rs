@@ -18,6 +18,8 @@ const HONESTY: &str = "tests/attacks/honesty.rs";
 const MANIFEST: &str = "tests/kubeadm/main.rs";
 const STARTS: &str = "the_manifest_starts_a_server_that_its_probes_find_well";
 const ETCD: &str = "tests/attacks/etcd_flags.rs";
+const AUTHORIZATION: &str = "tests/attacks/authorization_webhooks.rs";
+const BY_FLAGS: &str = "the_webhook_of_the_flags_gets_reviews_of_their_version";
 const PEERS: &str = "tests/peers.rs";
 /// The typed value is checked here; its use is checked by the compiler (fields of [`Config`] that
 /// are never read are dead code).
@@ -32,7 +34,13 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("allow-privileged", HONESTY, "privileged_containers_need_the_flag"),
     ("anonymous-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("api-audiences", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
+    ("authorization-config", AUTHORIZATION, "a_webhook_decides_before_roles_do"),
     ("authorization-mode", WIRE, "authentication_and_authorization_flags_are_obeyed"),
+    ("authorization-policy-file", AUTHORIZATION, "policies_of_a_file_allow"),
+    ("authorization-webhook-cache-authorized-ttl", AUTHORIZATION, BY_FLAGS),
+    ("authorization-webhook-cache-unauthorized-ttl", AUTHORIZATION, BY_FLAGS),
+    ("authorization-webhook-config-file", AUTHORIZATION, BY_FLAGS),
+    ("authorization-webhook-version", AUTHORIZATION, BY_FLAGS),
     ("bind-address", WIRE, "a_port_is_shared_if_the_flag_says_so"),
     ("cert-dir", WIRE, "a_port_is_shared_if_the_flag_says_so"),
     ("client-ca-file", MANIFEST, STARTS),

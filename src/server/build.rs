@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use super::authentication::{self, Authentication, SetupError};
+use super::authorization;
 use super::discovery::DiscoveryHandler;
 use super::filters::{Goaway, HandlerChain, InFlight};
 use super::health;
+use super::reload::WatchedFiles;
 use super::run::ServerDeps;
 use super::storage_metrics::{self, StorageSizes};
 use super::stores::{self, StoreFactory};
@@ -15,18 +17,16 @@ use crate::admission::kinds::Kinds;
 use crate::admission::policy::references::Resolver;
 use crate::admission::{self, Objects, Registrations, Settings};
 use crate::auth::authn::oidc;
-use crate::auth::authz::node::{NodeAuthorizer, NodeGraph};
+use crate::auth::authz::Authorizer;
+use crate::auth::authz::configuration::AuthorizerType;
 use crate::auth::authz::rbac::RbacStore;
-use crate::auth::authz::{self, Authorizer};
 use crate::auth::impersonation::Impersonation;
 use crate::base::clock::Clock;
 use crate::base::random;
 use crate::cacher::EncodingCache;
 use crate::controlplane::bootstrap::{self, FrontProxy, Params};
 use crate::controlplane::endpoint_reconciler::EndpointReconciler;
-use crate::controlplane::event_handlers::{
-    watch_definitions, watch_node_graph, watch_rbac, watch_registrations,
-};
+use crate::controlplane::event_handlers::{watch_definitions, watch_rbac, watch_registrations};
 use crate::controlplane::informer::Informers;
 use crate::controlplane::loopback_client::LoopbackClient;
 use crate::controlplane::master_leases::MasterLeases;
@@ -41,8 +41,8 @@ use crate::endpoints::request_body::{BodyBudget, MAX_ALL_BODIES};
 use crate::extensions::{DefinitionHooks, Extensions};
 use crate::meta::{Gvr, Object, Status, Value};
 use crate::options::admission_configuration::{self, AdmissionConfigurationError};
-use crate::options::config::{self, AuthorizationMode, Config};
-use crate::options::credential_files::FileContent;
+use crate::options::config;
+use crate::options::credential_files::{CertError, FileContent};
 use crate::registry::Registry;
 use crate::registry::unenforced::UNENFORCED;
 use crate::telemetry::health::Health;
@@ -55,6 +55,10 @@ pub enum BuildError {
     Authentication(#[from] SetupError),
     #[error(transparent)]
     AdmissionConfiguration(#[from] AdmissionConfigurationError),
+    #[error(transparent)]
+    File(#[from] CertError),
+    #[error("authorization: {0}")]
+    Authorization(String),
     #[error("bootstrap: {}", .0.message)]
     Bootstrap(Status),
 }
@@ -71,6 +75,8 @@ pub struct BuiltServer {
     /// It is to run for as long as the server does.
     pub endpoint_reconciler: EndpointReconciler,
     pub authentication: Authentication,
+    /// Configuration files that are followed.
+    pub watched: Vec<WatchedFiles>,
 }
 
 /// The objects of the cluster as the server itself sees them.
@@ -78,7 +84,8 @@ struct Cluster {
     registry: Arc<Registry>,
     client: Arc<LoopbackClient>,
     informers: Informers,
-    rbac: Arc<RbacStore>,
+    /// `None` if roles do not count.
+    rbac: Option<Arc<RbacStore>>,
     extensions: Arc<Extensions>,
     authorizer: Arc<dyn Authorizer>,
     registrations: Registrations,
@@ -105,7 +112,9 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     let endpoint_reconciler = endpoint_reconciler(deps, &registry, &clock).await?;
     repairs.check_cluster_ips().await;
     tokio::spawn(repairs.run(deps.shutdown.stopping()));
-    let cluster = start_informers(deps, registry, stores, &hooks, registrations).await?;
+    let mut watched = Vec::new();
+    let cluster =
+        start_informers(deps, registry, stores, &hooks, registrations, &mut watched).await?;
     health::add_informers(&deps.health, &cluster.informers);
     let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
     let flow_schemas = FlowSchemaReconciler::start(
@@ -127,17 +136,20 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
         chain: filter_chain(deps, cluster, &authentication, clock)?,
         endpoint_reconciler,
         authentication,
+        watched,
     })
 }
 
-/// Starts the informers of authorization and custom resources.
+/// Starts the informers of authorization and custom resources. The files that they follow are added
+/// to `watched`.
 async fn start_informers(
     deps: &ServerDeps,
     registry: Arc<Registry>,
     stores: StoreFactory,
     hooks: &DefinitionHooks,
     registrations: Registrations,
-) -> Result<Cluster, Status> {
+    watched: &mut Vec<WatchedFiles>,
+) -> Result<Cluster, BuildError> {
     let (rbac, informers) = (Arc::new(RbacStore::default()), Informers::default());
     watch_rbac(&registry, &rbac, &informers).await?;
     let encodings = stores.encodings.clone();
@@ -146,7 +158,12 @@ async fn start_informers(
     let services: Arc<dyn ServiceResolver> =
         Arc::new(ClusterServices::new(client.clone(), to_endpoints));
     let extensions = extensions(&registry, stores, &services, hooks, &informers).await?;
-    let authorizer = authorizer(&deps.config, &registry, &rbac, &informers).await?;
+    let identity = bootstrap::identity(&hostname());
+    let config = &deps.config.authorization;
+    let authorization =
+        authorization::build(config, &registry, &rbac, &informers, &identity).await?;
+    let counts = authorization.authorizer.starts_with(AuthorizerType::Rbac);
+    watched.extend(authorization.watched);
     watch_registrations(&registry, &registrations, &informers).await?;
     Ok(Cluster {
         services,
@@ -154,9 +171,9 @@ async fn start_informers(
         kinds: Arc::new(ServedKinds::new(registry.clone())),
         registry,
         informers,
-        rbac,
+        rbac: counts.then_some(rbac),
         extensions,
-        authorizer,
+        authorizer: authorization.authorizer,
         registrations,
         encodings,
     })
@@ -187,7 +204,6 @@ fn filter_chain(
         server_address: deps.advertise.to_string(),
         paths: paths(&deps.health, authentication.discovery.load().is_some()),
     };
-    let rbac_is_on = config.authorization.contains(&AuthorizationMode::Rbac);
     Ok(HandlerChain {
         authenticator: authentication.chain.clone(),
         impersonation: Impersonation::new(
@@ -224,7 +240,7 @@ fn filter_chain(
             registry: cluster.registry,
             extensions: cluster.extensions,
             authorizer: cluster.authorizer,
-            rbac: rbac_is_on.then_some(cluster.rbac),
+            rbac: cluster.rbac,
             token_reviewer: authentication.chain.clone(),
             clock,
             bodies: BodyBudget::new(MAX_ALL_BODIES),
@@ -419,31 +435,6 @@ fn paths(health: &Health, openid: bool) -> Vec<String> {
     let mut paths = health.paths();
     paths.extend(fixed.into_iter().chain(openid).map(str::to_owned));
     paths
-}
-
-async fn authorizer(
-    config: &Config,
-    registry: &Registry,
-    rbac: &Arc<RbacStore>,
-    informers: &Informers,
-) -> Result<Arc<dyn Authorizer>, Status> {
-    let mut chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(authz::PrivilegedGroup)];
-    for mode in &config.authorization {
-        match mode {
-            AuthorizationMode::Node => {
-                let graph = Arc::new(NodeGraph::default());
-                watch_node_graph(registry, &graph, informers).await?;
-                chain.push(Arc::new(NodeAuthorizer::new(
-                    graph,
-                    bootstrap::node_rules(),
-                )));
-            }
-            AuthorizationMode::Rbac => chain.push(rbac.clone()),
-            AuthorizationMode::AlwaysAllow => chain.push(Arc::new(authz::AlwaysAllow)),
-            AuthorizationMode::AlwaysDeny => chain.push(Arc::new(authz::AlwaysDeny)),
-        }
-    }
-    Ok(Arc::new(authz::Chain(chain)))
 }
 
 /// Serves the custom resources of all definitions, and follows their changes.

@@ -2,6 +2,7 @@
 //! that knows every other.
 
 pub mod authentication;
+mod authorization;
 pub mod build;
 mod connections;
 mod deadline;

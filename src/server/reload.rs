@@ -50,6 +50,8 @@ pub struct WatchedFiles {
     /// The last error that was logged.
     complaint: String,
     apply: Apply,
+    /// Told of each error that is logged.
+    on_failure: Box<dyn Fn() + Send + Sync>,
 }
 
 impl WatchedFiles {
@@ -64,6 +66,15 @@ impl WatchedFiles {
             found: None,
             complaint: String::new(),
             apply: Box::new(move |contents| apply(contents).map_err(|why| why.to_string())),
+            on_failure: Box::new(|| ()),
+        }
+    }
+
+    /// Calls `count` with each error that is logged.
+    pub fn on_failure(self, count: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            on_failure: Box::new(count),
+            ..self
         }
     }
 
@@ -118,6 +129,7 @@ impl WatchedFiles {
     /// Logs an error, unless it is that of the last look.
     fn log_failure(&mut self, why: String) {
         if why != self.complaint {
+            (self.on_failure)();
             // Most errors name their file.
             let named = |file: &CredentialFile| why.starts_with(&file.to_string());
             if self.files.iter().any(named) {

@@ -217,6 +217,7 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
         chain,
         endpoint_reconciler,
         authentication,
+        watched,
     } = build_server(&deps).await?;
     let mut reloader = Reloader::new(
         &deps,
@@ -227,6 +228,7 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
         clock,
     );
     reloader.add(reload::etcd_watched_files(&etcd_files, etcds));
+    watched.into_iter().for_each(|source| reloader.add(source));
     tokio::spawn(reloader.run(hangup, shutdown.clone()));
     if let Some(interval) = config.storage.compaction_interval {
         for backend in std::iter::once(&backend).chain(deps.storage_overrides.backends()) {

@@ -1,5 +1,6 @@
 //! Metrics, tracing and health registries; each module declares its own metrics next to its code.
 
+pub mod config_reloads;
 pub mod exposition;
 pub mod health;
 pub mod log;

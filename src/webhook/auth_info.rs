@@ -39,15 +39,16 @@ impl std::fmt::Debug for AuthInfo {
     }
 }
 
+/// PEM text, or the file that has it.
 #[derive(Clone)]
-enum PemSource {
+pub enum PemSource {
     Data(Vec<u8>),
     File(PathBuf),
 }
 
 impl PemSource {
     /// Reads `<field>-data`, or else the file that `<field>` names.
-    fn of(user: &Value, field: &str, folder: &Path) -> Option<Self> {
+    pub fn of(user: &Value, field: &str, folder: &Path) -> Option<Self> {
         match (
             str_at(user, &format!("/{field}-data")),
             str_at(user, &format!("/{field}")),
@@ -58,13 +59,28 @@ impl PemSource {
         }
     }
 
-    fn read(&self) -> Result<Vec<u8>, String> {
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Self::Data(bytes) => Ok(bytes.clone()),
             Self::File(path) => {
                 fs::read(path).map_err(|why| format!("open {}: {why}", path.display()))
             }
         }
+    }
+}
+
+/// Reads a kubeconfig file as a tree.
+///
+/// # Errors
+/// A file that cannot be read or is malformed.
+pub fn load(path: &Path) -> Result<Value, String> {
+    let bytes = fs::read(path).map_err(|why| why.to_string())?;
+    match yaml::to_value(&bytes) {
+        Ok((value, issues)) if issues.is_empty() => Ok(value),
+        Ok((_, issues)) => Err(issues.join("; ")),
+        Err(why) => Err(why.to_string()),
     }
 }
 
@@ -75,12 +91,7 @@ impl AuthInfos {
     /// A file that cannot be read or understood, and credentials that this client does not know.
     pub fn read(path: &Path) -> Result<Self, String> {
         let wrong = |why: String| format!("{}: {why}", path.display());
-        let bytes = fs::read(path).map_err(|why| wrong(why.to_string()))?;
-        let config = match yaml::to_value(&bytes) {
-            Ok((value, issues)) if issues.is_empty() => value,
-            Ok((_, issues)) => return Err(wrong(issues.join("; "))),
-            Err(why) => return Err(wrong(why.to_string())),
-        };
+        let config = load(path).map_err(wrong)?;
         if str_at(&config, "/kind") != "Config" {
             return Err(wrong(
                 "expected a kubeconfig file of kind Config".to_owned(),
@@ -120,7 +131,11 @@ impl AuthInfos {
 }
 
 impl AuthInfo {
-    fn read(user: &Value, folder: &Path) -> Result<Self, String> {
+    /// Reads a user of a kubeconfig file in `folder`.
+    ///
+    /// # Errors
+    /// Credentials that this client does not know.
+    pub fn read(user: &Value, folder: &Path) -> Result<Self, String> {
         for unsupported in ["exec", "auth-provider"] {
             if value_at(user, &format!("/{unsupported}")).is_some_and(|value| !value.is_null()) {
                 return Err(format!("{unsupported} is not supported"));

@@ -13,7 +13,7 @@ use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use tokio::net::{TcpStream, lookup_host};
@@ -40,26 +40,44 @@ pub const HTTP_1_1: &[u8] = b"http/1.1";
 #[error("{0}")]
 pub struct ConnectError(pub String);
 
-/// Connects to one webhook.
+/// The proxies to connect through.
+#[derive(Clone)]
+pub enum Proxy {
+    /// Those that the environment names, which are not asked for this machine.
+    FromEnvironment(Arc<Matcher>),
+    /// One for every address.
+    Always(Arc<Matcher>),
+}
+
+impl Proxy {
+    fn of(&self, uri: &Uri, host: &str) -> Option<Intercept> {
+        match self {
+            Self::FromEnvironment(_) if is_local(host) => None,
+            Self::FromEnvironment(proxies) | Self::Always(proxies) => proxies.intercept(uri),
+        }
+    }
+}
+
+/// Connects to one webhook: by TLS, unless its URL is one of plain HTTP.
 #[derive(Clone)]
 pub struct Connector {
     pub service: Option<(ServiceReference, Arc<dyn ServiceResolver>)>,
+    /// The name that the certificate must be for; `None` for the host's.
+    pub server_name: Option<String>,
     pub tls: TlsConnector,
-    pub proxies: Arc<Matcher>,
+    pub proxy: Proxy,
 }
 
 impl Connector {
-    async fn connect(self, uri: Uri) -> Result<TlsConnection, ConnectError> {
+    async fn connect(self, uri: Uri) -> Result<WebhookConnection, ConnectError> {
         let host = uri.host().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let port = uri.port_u16().unwrap_or(443);
-        let name = ServerName::try_from(host.to_owned())
+        let plain = uri.scheme_str() == Some("http");
+        let port = uri.port_u16().unwrap_or(if plain { 80 } else { 443 });
+        let name = self.server_name.as_deref().unwrap_or(host);
+        let name = ServerName::try_from(name.to_owned())
             .map_err(|_| ConnectError(format!("dial tcp: lookup {host}: no such host")))?;
-        let proxy = match is_local(host) {
-            true => None,
-            false => self.proxies.intercept(&uri),
-        };
-        let stream = match (proxy, &self.service) {
+        let stream = match (self.proxy.of(&uri, host), &self.service) {
             (Some(proxy), _) => {
                 let mut tunnel = Tunnel::new(proxy.uri().clone(), Direct);
                 if let Some(auth) = proxy.basic_auth() {
@@ -78,8 +96,11 @@ impl Connector {
             }
             (None, None) => dial(&authority(host, port)).await?,
         };
+        if plain {
+            return Ok(WebhookConnection::Plain(TokioIo::new(stream)));
+        }
         match timeout(TLS_TIMEOUT, self.tls.connect(name, stream)).await {
-            Ok(Ok(stream)) => Ok(TlsConnection(TokioIo::new(stream))),
+            Ok(Ok(stream)) => Ok(WebhookConnection::Tls(Box::new(TokioIo::new(stream)))),
             Ok(Err(why)) => Err(ConnectError(io_text(&why))),
             Err(_) => Err(ConnectError("net/http: TLS handshake timeout".to_owned())),
         }
@@ -128,9 +149,9 @@ pub async fn dial(address: &str) -> Result<TcpStream, ConnectError> {
 }
 
 impl Service<Uri> for Connector {
-    type Response = TlsConnection;
+    type Response = WebhookConnection;
     type Error = ConnectError;
-    type Future = BoxFuture<'static, Result<TlsConnection, ConnectError>>;
+    type Future = BoxFuture<'static, Result<WebhookConnection, ConnectError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         Poll::Ready(Ok(()))
@@ -168,42 +189,59 @@ impl Service<Uri> for Direct {
 }
 
 /// An open connection.
-pub struct TlsConnection(TokioIo<TlsStream<TcpStream>>);
+pub enum WebhookConnection {
+    Tls(Box<TokioIo<TlsStream<TcpStream>>>),
+    Plain(TokioIo<TcpStream>),
+}
 
-impl Connection for TlsConnection {
+impl Connection for WebhookConnection {
     fn connected(&self) -> Connected {
-        match self.0.inner().get_ref().1.alpn_protocol() {
-            Some(HTTP_2) => Connected::new().negotiated_h2(),
+        match self {
+            Self::Tls(stream) if stream.inner().get_ref().1.alpn_protocol() == Some(HTTP_2) => {
+                Connected::new().negotiated_h2()
+            }
             _ => Connected::new(),
         }
     }
 }
 
-impl Read for TlsConnection {
+impl Read for WebhookConnection {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        match self.get_mut() {
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
     }
 }
 
-impl Write for TlsConnection {
+impl Write for WebhookConnection {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        match self.get_mut() {
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+        }
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
     }
 }
 

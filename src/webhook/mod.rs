@@ -5,7 +5,10 @@
 //! only, because its one connection would send all requests to the same one of a Service's pods.
 
 mod auth_info;
+mod call_error;
 pub mod connector;
+mod kubeconfig;
+mod remote;
 mod service;
 pub mod tls;
 
@@ -24,6 +27,8 @@ use tokio::time::{sleep, timeout_at};
 use tokio_rustls::TlsConnector;
 
 pub use auth_info::{AuthInfo, AuthInfos};
+pub use call_error::CallError;
+pub use remote::{Expected, Remote};
 #[cfg(test)]
 pub use service::NoServices;
 pub use service::{ServiceResolver, cluster_address, endpoint_address};
@@ -32,7 +37,7 @@ use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::codec::json::Document;
 use crate::meta::go::{self, url};
 use crate::meta::{Value, i64_at, str_at, value_at};
-use connector::{Connector, HTTP_1_1, HTTP_2, cause, is_local};
+use connector::{Connector, HTTP_1_1, HTTP_2, Proxy, cause, is_local};
 
 /// The webhooks to which connections are kept (apiserver `defaultCacheSize`).
 const MAX_ENDPOINTS: u64 = 200;
@@ -136,6 +141,7 @@ pub struct Client {
 struct Endpoint {
     /// Without a query.
     url: String,
+    agent: &'static str,
     auth: Option<AuthInfo>,
     http: legacy::Client<Connector, Full<Bytes>>,
 }
@@ -169,10 +175,9 @@ impl Client {
             .endpoints
             .try_get_with_by_ref(config, || self.open(config).map(Arc::new))
             .map_err(|why| WebhookError::Configuration((*why).clone()))?;
-        endpoint
-            .post(body, limits)
-            .await
-            .map_err(WebhookError::Call)
+        let query = format!("?timeout={}", seconds(limits.timeout));
+        let answer = endpoint.post(&query, body, limits, None).await;
+        answer.map_err(|why| WebhookError::Call(why.text))
     }
 
     fn open(&self, config: &ClientConfig) -> Result<Endpoint, String> {
@@ -221,9 +226,16 @@ impl Client {
         let tls = tls::client_config(&trust, cert.flatten().as_ref(), protocols)?;
         let connector = Connector {
             service,
+            server_name: None,
             tls: TlsConnector::from(Arc::new(tls)),
-            proxies: self.proxies.clone(),
+            proxy: Proxy::FromEnvironment(self.proxies.clone()),
         };
+        Ok(Endpoint::new(url, AGENT, auth, connector))
+    }
+}
+
+impl Endpoint {
+    fn new(url: String, agent: &'static str, auth: Option<AuthInfo>, connector: Connector) -> Self {
         let http = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -232,16 +244,27 @@ impl Client {
             .http2_keep_alive_interval(PING_INTERVAL)
             .http2_keep_alive_timeout(PING_TIMEOUT)
             .build(connector);
-        Ok(Endpoint { url, auth, http })
+        Self {
+            url,
+            agent,
+            auth,
+            http,
+        }
     }
-}
 
-impl Endpoint {
-    async fn post(&self, body: Bytes, limits: Limits) -> Result<Value, String> {
+    /// Posts to the URL with a query, and reads the answer: an object that has a kind, that of
+    /// `expected` where it says none.
+    async fn post(
+        &self,
+        query: &str,
+        body: Bytes,
+        limits: Limits,
+        expected: Option<Expected>,
+    ) -> Result<Value, CallError> {
         let deadline = Instant::now() + limits.timeout;
-        let late = || "context deadline exceeded".to_owned();
-        let url = format!("{}?timeout={}", self.url, seconds(limits.timeout));
-        let failed = |why: String| format!("Post {}: {why}", go::quote(&url));
+        let late = || CallError::late("context deadline exceeded");
+        let url = format!("{}{query}", self.url);
+        let failed = |why: CallError| why.wrap(|text| format!("Post {}: {text}", go::quote(&url)));
         let mut retries = 0;
         let (status, headers, body) = loop {
             let sent = timeout_at(deadline.into(), self.send(&url, &body)).await;
@@ -258,55 +281,65 @@ impl Endpoint {
             let read = timeout_at(deadline.into(), read).await;
             let read = match read {
                 Ok(Ok(body)) => Ok(body.to_bytes()),
-                Ok(Err(why)) if why.is::<LengthLimitError>() => Err(format!(
+                Ok(Err(why)) if why.is::<LengthLimitError>() => Err(CallError::new(format!(
                     "the answer is larger than {} bytes",
                     limits.answer_bytes
-                )),
+                ))),
                 Ok(Err(why)) => Err(match cause(&*why) {
-                    text if text == "EOF" => "unexpected EOF".to_owned(),
-                    text => text,
+                    text if text == "EOF" => CallError::new("unexpected EOF"),
+                    text => CallError::of_transport(text),
                 }),
                 Err(_) => Err(late()),
             };
             let read = read.map_err(|why| {
-                format!(
-                    "unexpected error when reading response body. Please retry. Original error: {why}"
-                )
+                why.wrap(|text| {
+                    format!(
+                        "unexpected error when reading response body. Please retry. Original error: {text}"
+                    )
+                })
             })?;
             break (head.status, head.headers, read);
         };
         let large = body.len() > LARGE_BYTES;
-        run_blocking_if(large, || decode(status, &headers, &body)).map_err(|why| match why {
-            DecodeError::Redirect(to) => {
-                failed(format!("{status} to {} is not followed", go::quote(&to)))
-            }
-            DecodeError::Answer(why) => why,
-        })
+        run_blocking_if(large, || decode(status, &headers, &body, expected)).map_err(
+            |why| match why {
+                DecodeError::Redirect(to) => failed(CallError::new(format!(
+                    "{status} to {} is not followed",
+                    go::quote(&to)
+                ))),
+                DecodeError::Answer(why) => why,
+            },
+        )
     }
 
-    async fn send(&self, url: &str, body: &Bytes) -> Result<Response<Incoming>, String> {
+    async fn send(&self, url: &str, body: &Bytes) -> Result<Response<Incoming>, CallError> {
         let mut request = Request::post(url)
             .body(Full::new(body.clone()))
-            .map_err(|why| why.to_string())?;
+            .map_err(|why| CallError::new(why.to_string()))?;
         let headers = request.headers_mut();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        headers.insert(USER_AGENT, HeaderValue::from_static(self.agent));
         if let Some(auth) = &self.auth {
-            auth.authorize(headers).await?;
+            auth.authorize(headers).await.map_err(CallError::new)?;
         }
         let answer = self.http.request(request).await;
-        answer.map_err(|why| cause(&why))
+        answer.map_err(|why| CallError::of_transport(cause(&why)))
     }
 }
 
 enum DecodeError {
     Redirect(String),
-    Answer(String),
+    Answer(CallError),
 }
 
 /// Reads an answer (client-go `Request.transformResponse`, `Result.Into`).
-fn decode(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<Value, DecodeError> {
+fn decode(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    expected: Option<Expected>,
+) -> Result<Value, DecodeError> {
     let text = |name| {
         let value: Option<&HeaderValue> = headers.get(name);
         value
@@ -318,33 +351,36 @@ fn decode(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<Value,
     }
     let content_type = text(CONTENT_TYPE);
     if !(200..=206).contains(&status.as_u16()) {
-        let told = failure(body);
-        return Err(DecodeError::Answer(
-            told.unwrap_or_else(|| status_text(status, content_type, body)),
-        ));
+        let told = failure(body).unwrap_or_else(|| {
+            CallError::of_code(status.as_u16(), status_text(status, content_type, body))
+        });
+        return Err(DecodeError::Answer(told.with_code(status.as_u16())));
     }
     if body.is_empty() {
         let content_type = match content_type {
             "" => "application/json",
             other => other,
         };
-        return Err(DecodeError::Answer(format!(
+        return Err(DecodeError::Answer(CallError::new(format!(
             "0-length response with status code: {} and content type: {content_type}",
             status.as_u16()
-        )));
+        ))));
     }
     if let Some(told) = failure(body) {
         return Err(DecodeError::Answer(told));
     }
-    review(body).map_err(DecodeError::Answer)
+    review(body, expected).map_err(|why| DecodeError::Answer(CallError::new(why)))
 }
 
-/// Reads an object that has a kind and an apiVersion.
-fn review(body: &[u8]) -> Result<Value, String> {
+/// Reads an object that has a kind and an apiVersion, or is taken for one of `expected`.
+fn review(body: &[u8], expected: Option<Expected>) -> Result<Value, String> {
     let wrong =
         |why: &dyn std::fmt::Display| format!("couldn't get version/kind; json parse error: {why}");
     let document = Document::new(body).map_err(|why| wrong(&why.0))?;
-    let meta = document.type_meta().map_err(|why| wrong(&why.0))?;
+    let mut meta = document.type_meta().map_err(|why| wrong(&why.0))?;
+    if let Some(expected) = expected {
+        expected.check(&mut meta)?;
+    }
     let quoted = || String::from_utf8_lossy(&body[..body.len().min(MAX_QUOTED)]).into_owned();
     if meta.kind.is_empty() {
         return Err(format!("Object 'Kind' is missing in '{}'", quoted()));
@@ -356,13 +392,13 @@ fn review(body: &[u8]) -> Result<Value, String> {
 }
 
 /// The message of a Status that reports a failure; `None` for anything else.
-fn failure(body: &[u8]) -> Option<String> {
+fn failure(body: &[u8]) -> Option<CallError> {
     let meta = Document::new(body).ok()?.type_meta().ok()?;
     if meta.kind != "Status" || !matches!(meta.api_version.as_str(), "" | "v1") {
         return None;
     }
     let status = Document::new(body).ok()?.value().ok()?;
-    (str_at(&status, "/status") != "Success").then(|| str_at(&status, "/message").to_owned())
+    (str_at(&status, "/status") != "Success").then(|| CallError::of_status(&status))
 }
 
 /// The text for an answer that is no success (apimachinery `errors.NewGenericServerResponse`).

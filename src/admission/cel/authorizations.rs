@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::auth::User;
 use crate::auth::authn::service_account::{groups, username};
-use crate::auth::authz::{self, Authorizer, Decision};
+use crate::auth::authz::{self, Authorizer};
 use crate::cel::{self, Access, Check, ResourceAccess, ServiceAccount, Value};
-use crate::meta::selector::fields::FieldSelector;
+use crate::meta::selector::fields::{FieldSelector, Term};
+use crate::meta::selector::labels::{LabelSelector, Requirement};
 
 /// The answers of an authorizer about one user. An expression that asks for one that is not there
 /// is suspended, [`Authorizations::answer`] fetches it, and the expression begins anew. Each check
@@ -66,17 +67,11 @@ impl Authorizations {
             return false;
         };
         let attributes = self.answers.attributes(&check);
-        let decision = match self.authorizer.authorize(&attributes).await {
-            Decision::Allow(reason) => cel::Decision {
-                allowed: true,
-                reason,
-                error: None,
-            },
-            Decision::NoOpinion(reason) => cel::Decision {
-                allowed: false,
-                reason,
-                error: None,
-            },
+        let decision = self.authorizer.authorize(&attributes).await;
+        let decision = cel::Decision {
+            allowed: decision.is_allowed(),
+            reason: decision.reason,
+            error: decision.error,
         };
         self.answers.state().known.insert(check, decision);
         true
@@ -112,7 +107,8 @@ impl Answers {
                 subresource: access.subresource.clone(),
                 namespace: access.namespace.clone(),
                 name: access.name.clone(),
-                field_equals: field_equals(&access.field_selector),
+                field_selector: fields_of(&access.field_selector),
+                label_selector: labels_of(&access.label_selector),
                 ..attributes
             },
         }
@@ -140,11 +136,13 @@ fn user_of(account: &ServiceAccount) -> User {
 }
 
 /// The requirements of a field selector. One that cannot be read narrows nothing down.
-fn field_equals(selector: &str) -> Vec<(String, String)> {
-    let terms = FieldSelector::parse(selector).map(|selector| selector.terms);
-    let terms = terms.unwrap_or_default().into_iter();
-    terms
-        .filter(|term| !term.negated)
-        .map(|term| (term.field, term.value))
-        .collect()
+fn fields_of(selector: &str) -> Vec<Term> {
+    FieldSelector::parse(selector).unwrap_or_default().terms
+}
+
+/// The requirements of a label selector. One that cannot be read narrows nothing down.
+fn labels_of(selector: &str) -> Vec<Requirement> {
+    LabelSelector::parse(selector)
+        .unwrap_or_default()
+        .requirements
 }

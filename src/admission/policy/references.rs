@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::admission::kinds::Kinds;
 use crate::admission::{GROUP, Objects};
-use crate::auth::authz::{self, Authorizer, Decision};
+use crate::auth::authz::{self, Authorizer};
 use crate::auth::{MASTERS, User};
 use crate::meta::{ErrorList, Gvk, Gvr, Object, Path, Value, str_at};
 
@@ -100,10 +100,7 @@ impl Resolver {
     }
 
     async fn allows(&self, attributes: authz::Attributes) -> bool {
-        matches!(
-            self.authorizer.authorize(&attributes).await,
-            Decision::Allow(_)
-        )
+        self.authorizer.authorize(&attributes).await.is_allowed()
     }
 
     /// Checks the writer of a policy: whoever sets the kind of parameters must be allowed to read

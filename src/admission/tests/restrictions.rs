@@ -258,8 +258,8 @@ impl Authorizer for Listed {
         } = asked;
         let text = format!("{verb} {resource}/{subresource} {namespace}/{name}");
         match self.0.contains(&text.as_str()) {
-            true => Decision::Allow(String::new()),
-            false => Decision::NoOpinion(format!("no {text}")),
+            true => Decision::allow(""),
+            false => Decision::no_opinion(format!("no {text}")),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Privilege escalation checks on writes of roles and bindings (`pkg/registry/rbac/*/policybased`).
 
 use super::rule::{self, Rule};
-use super::{Attributes, Authorizer, Decision, RbacStore, aggregate};
+use super::{Attributes, Authorizer, RbacStore, aggregate};
 use crate::auth::{MASTERS, User};
 use crate::base::blocking::run_blocking;
 use crate::meta::go;
@@ -131,7 +131,7 @@ async fn may(
         resource_request: true,
         ..Attributes::default()
     };
-    matches!(authorizer.authorize(&attributes).await, Decision::Allow(_))
+    authorizer.authorize(&attributes).await.is_allowed()
 }
 
 /// Returns the message about the rules of `wanted` that the user lacks; `None` where nothing.

@@ -1,10 +1,18 @@
 //! Authorization: request attributes, the chain of authorizers, and their decisions.
 
+pub mod abac;
+pub mod chain;
+pub mod configuration;
 pub mod escalation;
+mod metrics;
 pub mod node;
 pub mod pod_references;
 pub mod rbac;
+mod reload;
+mod review;
 pub mod rule;
+mod validation;
+pub mod webhook;
 
 use std::sync::Arc;
 
@@ -12,10 +20,13 @@ use async_trait::async_trait;
 
 use super::{MASTERS, User};
 use crate::meta::go;
+use crate::meta::selector::{fields, labels};
 use crate::meta::status::Result;
 use crate::meta::{Gvr, Status};
 
+pub use chain::{Chain, Link};
 pub use rbac::RbacStore;
+pub use reload::{Persistent, ReloadableAuthorizer};
 pub use rule::Rule;
 
 /// A question to the authorizers: a user, and what it wants to do (apiserver
@@ -35,15 +46,71 @@ pub struct Attributes {
     /// False for paths such as `/healthz`.
     pub resource_request: bool,
     pub path: String,
-    /// The `field=value` requirements of a list's, watch's or deletecollection's field selector.
-    pub field_equals: Vec<(String, String)>,
+    /// The requirements of a list's, watch's or deletecollection's field selector, as far as they
+    /// are understood: each narrows down what is asked for.
+    pub field_selector: Vec<fields::Term>,
+    /// Those of its label selector.
+    pub label_selector: Vec<labels::Requirement>,
 }
 
-/// An authorizer's answer. The text is its reason, empty for none.
+impl Attributes {
+    /// Reports whether it is a question about reading.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self.verb.as_str(), "get" | "list" | "watch")
+    }
+}
+
+/// The outcome of asking an authorizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allow,
+    /// No further authorizer is asked.
+    Deny,
+    NoOpinion,
+}
+
+/// An authorizer's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    Allow(String),
-    NoOpinion(String),
+pub struct Decision {
+    pub verdict: Verdict,
+    /// Empty for none.
+    pub reason: String,
+    /// The error that it met.
+    pub error: Option<String>,
+}
+
+impl Decision {
+    fn new(verdict: Verdict, reason: impl Into<String>) -> Self {
+        Self {
+            verdict,
+            reason: reason.into(),
+            error: None,
+        }
+    }
+
+    pub fn allow(reason: impl Into<String>) -> Self {
+        Self::new(Verdict::Allow, reason)
+    }
+
+    pub fn deny(reason: impl Into<String>) -> Self {
+        Self::new(Verdict::Deny, reason)
+    }
+
+    pub fn no_opinion(reason: impl Into<String>) -> Self {
+        Self::new(Verdict::NoOpinion, reason)
+    }
+
+    /// An answer that is not known because of an error.
+    pub fn failed(verdict: Verdict, error: impl Into<String>) -> Self {
+        Self {
+            error: Some(error.into()),
+            ..Self::new(verdict, "")
+        }
+    }
+
+    pub fn is_allowed(&self) -> bool {
+        self.verdict == Verdict::Allow
+    }
 }
 
 /// The rules that apply to a user in a namespace, as far as an authorizer can list them.
@@ -66,41 +133,6 @@ pub trait Authorizer: Send + Sync {
     }
 }
 
-/// Asks one authorizer after the other until one allows or denies.
-#[derive(Clone, Default)]
-pub struct Chain(pub Vec<Arc<dyn Authorizer>>);
-
-#[async_trait]
-impl Authorizer for Chain {
-    async fn authorize(&self, attributes: &Attributes) -> Decision {
-        let mut reasons = String::new();
-        for authorizer in &self.0 {
-            match authorizer.authorize(attributes).await {
-                Decision::NoOpinion(reason) if reason.is_empty() => {}
-                Decision::NoOpinion(reason) => {
-                    if !reasons.is_empty() {
-                        reasons.push('\n');
-                    }
-                    reasons.push_str(&reason);
-                }
-                decided => return decided,
-            }
-        }
-        Decision::NoOpinion(reasons)
-    }
-
-    async fn rules_for(&self, user: &User, namespace: &str) -> UserRules {
-        let mut all = UserRules::default();
-        for authorizer in &self.0 {
-            let one = authorizer.rules_for(user, namespace).await;
-            all.rules.extend(one.rules);
-            all.incomplete |= one.incomplete;
-            all.errors.extend(one.errors);
-        }
-        all
-    }
-}
-
 /// Allows `system:masters` everything; always the first of the chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PrivilegedGroup;
@@ -109,8 +141,8 @@ pub struct PrivilegedGroup;
 impl Authorizer for PrivilegedGroup {
     async fn authorize(&self, attributes: &Attributes) -> Decision {
         match attributes.user.is_in(MASTERS) {
-            true => Decision::Allow(String::new()),
-            false => Decision::NoOpinion(String::new()),
+            true => Decision::allow(""),
+            false => Decision::no_opinion(""),
         }
     }
 }
@@ -122,7 +154,7 @@ pub struct AlwaysAllow;
 #[async_trait]
 impl Authorizer for AlwaysAllow {
     async fn authorize(&self, _attributes: &Attributes) -> Decision {
-        Decision::Allow(String::new())
+        Decision::allow("")
     }
 
     async fn rules_for(&self, _user: &User, _namespace: &str) -> UserRules {
@@ -140,7 +172,7 @@ pub struct AlwaysDeny;
 #[async_trait]
 impl Authorizer for AlwaysDeny {
     async fn authorize(&self, _attributes: &Attributes) -> Decision {
-        Decision::NoOpinion("Everything is forbidden.".to_owned())
+        Decision::no_opinion("Everything is forbidden.")
     }
 }
 
@@ -188,9 +220,10 @@ pub fn forbidden(attributes: &Attributes, reason: &str) -> Status {
 /// # Errors
 /// The [`forbidden`] of what no authorizer allows.
 pub async fn require(authorizer: &dyn Authorizer, attributes: &Attributes) -> Result<()> {
-    match authorizer.authorize(attributes).await {
-        Decision::Allow(_) => Ok(()),
-        Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
+    let decision = authorizer.authorize(attributes).await;
+    match decision.is_allowed() {
+        true => Ok(()),
+        false => Err(forbidden(attributes, &decision.reason)),
     }
 }
 
@@ -253,22 +286,5 @@ mod tests {
         for (attributes, want) in checks {
             assert_eq!(forbidden(&attributes, "why").message, want);
         }
-    }
-
-    #[tokio::test]
-    async fn authorizer_chain_ends_with_the_first_decision() {
-        let chain = Chain(vec![Arc::new(PrivilegedGroup), Arc::new(AlwaysDeny)]);
-        let mut asked = alice("get", "pods", "x");
-        assert_eq!(
-            chain.authorize(&asked).await,
-            Decision::NoOpinion("Everything is forbidden.".to_owned())
-        );
-        Arc::make_mut(&mut asked.user)
-            .groups
-            .push(MASTERS.to_owned());
-        assert_eq!(
-            chain.authorize(&asked).await,
-            Decision::Allow(String::new())
-        );
     }
 }

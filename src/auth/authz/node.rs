@@ -534,9 +534,9 @@ impl NodeAuthorizer {
 
 fn selects(asked: &Attributes, field: &str, value: &str) -> bool {
     asked
-        .field_equals
+        .field_selector
         .iter()
-        .any(|(of, is)| of == field && is == value)
+        .any(|term| !term.negated && term.field == field && term.value == value)
 }
 
 fn own_verb(asked: &Attributes) -> bool {
@@ -596,14 +596,14 @@ fn own_node(node: &str, asked: &Attributes) -> CheckResult {
 impl Authorizer for NodeAuthorizer {
     async fn authorize(&self, attributes: &Attributes) -> Decision {
         match node_of(&attributes.user) {
-            None => Decision::NoOpinion(String::new()),
-            Some("") => Decision::NoOpinion(format!(
+            None => Decision::no_opinion(""),
+            Some("") => Decision::no_opinion(format!(
                 "unknown node for user {}",
                 go::quote(&attributes.user.name)
             )),
             Some(node) => match self.check(node, attributes) {
-                Ok(()) => Decision::Allow(String::new()),
-                Err(why) => Decision::NoOpinion(why),
+                Ok(()) => Decision::allow(""),
+                Err(why) => Decision::no_opinion(why),
             },
         }
     }
@@ -811,7 +811,7 @@ mod tests {
                 resource_request: true,
                 ..Attributes::default()
             };
-            let want = want.map_or_else(Decision::NoOpinion, |()| Decision::Allow(String::new()));
+            let want = want.map_or_else(Decision::no_opinion, |()| Decision::allow(""));
             assert_eq!(
                 authorizer.authorize(&asked).await,
                 want,
@@ -827,7 +827,7 @@ mod tests {
             };
             assert_eq!(
                 authorizer.authorize(&carol).await,
-                Decision::NoOpinion(String::new()),
+                Decision::no_opinion(""),
                 "not in the group of nodes"
             );
         }

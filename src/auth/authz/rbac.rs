@@ -364,10 +364,10 @@ impl RbacStore {
         });
         match allowed {
             Some((binding, subject)) => {
-                Decision::Allow(format!("RBAC: allowed by {}", binding.describe(subject)))
+                Decision::allow(format!("RBAC: allowed by {}", binding.describe(subject)))
             }
-            None if errors.is_empty() => Decision::NoOpinion(String::new()),
-            None => Decision::NoOpinion(format!("RBAC: {}", aggregate(&errors))),
+            None if errors.is_empty() => Decision::no_opinion(""),
+            None => Decision::no_opinion(format!("RBAC: {}", aggregate(&errors))),
         }
     }
 }

@@ -15,7 +15,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 
 pub use api_services::{api_service, remove_unserved};
-pub use cluster::{endpoints, identity_lease, service_address};
+pub use cluster::{endpoints, identity, identity_lease, service_address};
 pub use rbac::node_rules;
 
 use crate::merge::APISERVER_MANAGER;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use http::{Response, StatusCode};
 
 use super::{RequestContext, stream_options};
-use crate::auth::authz::{Attributes, Decision};
+use crate::auth::authz::Attributes;
 use crate::endpoints::body::{self, Body};
 use crate::meta::go;
 use crate::meta::options::Query;
@@ -82,12 +82,13 @@ async fn ensure_may_create(ctx: &RequestContext<'_>) -> Result<()> {
         verb: "create".to_owned(),
         ..ctx.request.attributes()
     };
-    match ctx.api.authorizer.authorize(&asked).await {
-        Decision::Allow(_) => Ok(()),
-        Decision::NoOpinion(reason) => Err(Status::forbidden(
+    let decision = ctx.api.authorizer.authorize(&asked).await;
+    match decision.is_allowed() {
+        true => Ok(()),
+        false => Err(Status::forbidden(
             &ctx.store.resource.gvr,
             &info.name,
-            &reason,
+            &decision.reason,
         )),
     }
 }

@@ -66,6 +66,37 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
     }
 }
 
+/// Prints a duration as `time.Duration.String` does: `1h2m3.5s`, `300ms`, `0s`.
+pub fn format_duration(nanos: i64) -> String {
+    let (sign, whole) = (if nanos < 0 { "-" } else { "" }, nanos.unsigned_abs());
+    let decimals = |unit: u64| {
+        let fraction = format!("{:0width$}", whole % unit, width = unit.ilog10() as usize);
+        match fraction.trim_end_matches('0') {
+            "" => (whole / unit).to_string(),
+            digits => format!("{}.{digits}", whole / unit),
+        }
+    };
+    match whole {
+        0 => "0s".to_owned(),
+        1..1_000 => format!("{sign}{whole}ns"),
+        1_000..1_000_000 => format!("{sign}{}µs", decimals(1_000)),
+        1_000_000..1_000_000_000 => format!("{sign}{}ms", decimals(1_000_000)),
+        _ => {
+            let (minutes, seconds) = (whole / 60_000_000_000, whole % 60_000_000_000);
+            let fraction = format!("{:09}", seconds % 1_000_000_000);
+            let seconds = match fraction.trim_end_matches('0') {
+                "" => (seconds / 1_000_000_000).to_string(),
+                digits => format!("{}.{digits}", seconds / 1_000_000_000),
+            };
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => format!("{sign}{seconds}s"),
+                (0, minutes) => format!("{sign}{minutes}m{seconds}s"),
+                (hours, minutes) => format!("{sign}{hours}h{minutes}m{seconds}s"),
+            }
+        }
+    }
+}
+
 /// Splits a text behind its leading digits.
 fn digits(text: &str) -> (&str, &str) {
     let end = text
@@ -128,6 +159,22 @@ mod tests {
             ("3000000h", "time: invalid duration \"3000000h\""),
         ] {
             assert_eq!(parse_duration(text), Err(why.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_print_as_in_go() {
+        for (nanos, want) in [
+            (0, "0s"),
+            (7, "7ns"),
+            (1_500, "1.5µs"),
+            (300_000_000, "300ms"),
+            (30_000_000_000, "30s"),
+            (-61_500_000_000, "-1m1.5s"),
+            (3_600_000_000_000, "1h0m0s"),
+        ] {
+            assert_eq!(format_duration(nanos), want);
+            assert_eq!(parse_duration(want), Ok(nanos));
         }
     }
 }

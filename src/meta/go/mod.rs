@@ -9,7 +9,7 @@ pub mod quantity;
 pub mod regexp;
 pub mod url;
 
-pub use duration::parse_duration;
+pub use duration::{format_duration, parse_duration};
 pub use print::{
     json, json_string, json_type, quote, quote_all, sprint, sprint_float, sprint_number, syntax,
     type_name,

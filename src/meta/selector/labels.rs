@@ -97,6 +97,39 @@ impl Requirement {
         }
     }
 
+    /// Reads one of `matchExpressions`.
+    ///
+    /// # Errors
+    /// The message that clients know.
+    pub fn from_expression(expression: &Value) -> Result<Self, String> {
+        let operator = match str_at(expression, "/operator") {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            other => {
+                return Err(format!(
+                    "\"{other}\" is not a valid label selector operator"
+                ));
+            }
+        };
+        let values = expression
+            .get("values")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
+        let values = values
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
+        Self::new(
+            str_at(expression, "/key").to_owned(),
+            operator,
+            values,
+            None,
+        )
+    }
+
     fn matches(&self, value: Option<&str>) -> bool {
         let has = |value: &str| {
             self.values
@@ -175,32 +208,7 @@ impl LabelSelector {
             .into_iter()
             .flatten()
         {
-            let operator = match str_at(expression, "/operator") {
-                "In" => Operator::In,
-                "NotIn" => Operator::NotIn,
-                "Exists" => Operator::Exists,
-                "DoesNotExist" => Operator::DoesNotExist,
-                other => {
-                    return Err(format!(
-                        "\"{other}\" is not a valid label selector operator"
-                    ));
-                }
-            };
-            let values = expression
-                .get("values")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten();
-            let values = values
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect();
-            requirements.push(Requirement::new(
-                str_at(expression, "/key").to_owned(),
-                operator,
-                values,
-                None,
-            )?);
+            requirements.push(Requirement::from_expression(expression)?);
         }
         Ok(Self::all_of(requirements))
     }

@@ -28,8 +28,8 @@ use crate::auth::impersonation::Impersonation;
 use crate::endpoints::body::Body;
 use crate::endpoints::request_body::RequestBody;
 use crate::endpoints::{Api, Request, respond};
-use crate::meta::Status;
 use crate::meta::status::Result;
+use crate::meta::{Status, go};
 use crate::server::connections::Connection;
 use crate::server::discovery::DiscoveryHandler;
 use crate::server::listener::Handler;
@@ -203,6 +203,18 @@ impl<'a> FilterContext<'a> {
         }
         Response::from_parts(parts, ResponseBody::new(body, state))
     }
+}
+
+/// The answer to a request that cannot be handled because of an error of the server (apiserver
+/// `responsewriters.InternalError`).
+fn internal_error(uri: &http::Uri, why: &str) -> Response<Body> {
+    let uri = go::quote(&uri.to_string());
+    // As upstream, so that no browser takes a part of the path for markup.
+    let escaped = format!("Internal Server Error: {uri}: {why}\n")
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    respond::text(500, escaped)
 }
 
 impl Handler for HandlerChain {

@@ -5,8 +5,6 @@ use http::Response;
 use super::{Filter, FilterContext, Next};
 use crate::endpoints::body::Body;
 use crate::endpoints::request_info::RequestInfo;
-use crate::endpoints::respond;
-use crate::meta::go;
 use crate::meta::options::Query;
 
 /// Verbs and subresources of requests that last as long as their client wants (kube-apiserver
@@ -27,26 +25,14 @@ impl Filter for ResolveRequestInfo {
             return ctx.status(&status);
         }
         if ctx.request.info.lacks_resource() {
-            return unresolved(&ctx.request.uri.to_string());
+            let uri = &ctx.request.uri;
+            let why = format!("unable to determine kind and namespace from url, {uri}");
+            let why = format!("failed to create RequestInfo: {why}");
+            return super::internal_error(uri, &why);
         }
         ctx.is_long_running = is_long_running(&ctx.request.info);
         N::handle(ctx).await
     }
-}
-
-/// The answer to a request whose subject cannot be told (apiserver
-/// `responsewriters.InternalError`).
-fn unresolved(uri: &str) -> Response<Body> {
-    let why = format!("unable to determine kind and namespace from url, {uri}");
-    let text = format!(
-        "Internal Server Error: {}: failed to create RequestInfo: {why}\n",
-        go::quote(uri)
-    );
-    let escaped = text
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;");
-    respond::text(500, escaped)
 }
 
 /// Reports whether a request is for a watch or a stream: it has no deadline, and is not counted

@@ -92,8 +92,8 @@ fn store() -> RbacStore {
 #[test]
 fn rbac_bindings_grant_their_rules_to_their_subjects() {
     let store = store();
-    let allow = |why: &str| Decision::Allow(format!("RBAC: allowed by {why}"));
-    let none = || Decision::NoOpinion(String::new());
+    let allow = |why: &str| Decision::allow(format!("RBAC: allowed by {why}"));
+    let none = || Decision::no_opinion("");
     let cases = [
         (
             asked(user("eve", &["readers"]), "get", "nodes", ""),
@@ -119,7 +119,7 @@ fn rbac_bindings_grant_their_rules_to_their_subjects() {
         (asked(user("alice", &[]), "delete", "pods", "x"), none()),
         (
             asked(user("carol", &[]), "get", "pods", "x"),
-            Decision::NoOpinion(
+            Decision::no_opinion(
                 r#"RBAC: role.rbac.authorization.k8s.io "gone" not found"#.to_owned(),
             ),
         ),
@@ -147,7 +147,7 @@ fn rbac_changes_take_effect_at_once() {
         ("Role", "writer"),
         json!([{"kind": "User", "name": "bob"}]),
     ));
-    assert_eq!(store.check(&update), Decision::NoOpinion(String::new()));
+    assert_eq!(store.check(&update), Decision::no_opinion(""));
     store.upsert(&binding(
         "RoleBinding",
         "x",
@@ -155,16 +155,16 @@ fn rbac_changes_take_effect_at_once() {
         ("Role", "writer"),
         json!([{"kind": "User", "name": "alice"}]),
     ));
-    assert!(matches!(store.check(&update), Decision::Allow(_)));
+    assert!(store.check(&update).is_allowed());
     store.remove("Role", "x", "writer");
     assert_eq!(
         store.check(&update),
-        Decision::NoOpinion(
+        Decision::no_opinion(
             r#"RBAC: role.rbac.authorization.k8s.io "writer" not found"#.to_owned()
         )
     );
     store.replace("RoleBinding", []);
-    assert_eq!(store.check(&update), Decision::NoOpinion(String::new()));
+    assert_eq!(store.check(&update), Decision::no_opinion(""));
     store.remove("ClusterRoleBinding", "", "all-read");
     let state = store.state.read();
     assert!(
