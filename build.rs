@@ -1,4 +1,5 @@
-//! Compiles `proto/`, the IDL of the API, to the descriptor set that `schema::builtin` reads.
+//! Compiles `proto/`, the IDL of the API, to the descriptor set that `schema::builtin` reads, and
+//! `build/kms`, the interface of KMS plugins, to Rust.
 
 #[path = "build/descriptions.rs"]
 mod descriptions;
@@ -19,7 +20,21 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let descriptors = compiler.encode_file_descriptor_set();
     fs::write(out.join("api.binpb"), &descriptors)?;
-    descriptions::write(&out, &descriptors)
+    descriptions::write(&out, &descriptors)?;
+    kms()
+}
+
+/// Writes the client and the server of KMS plugins.
+fn kms() -> Result<(), Box<dyn error::Error>> {
+    println!("cargo:rerun-if-changed=build/kms");
+    let mut compiler = protox::Compiler::new(["build/kms"])?;
+    compiler.open_files(["v2.proto", "envelope.proto"])?;
+    tonic_prost_build::configure()
+        .btree_map(".")
+        .bytes(".")
+        .build_transport(false)
+        .compile_fds(compiler.file_descriptor_set())?;
+    Ok(())
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Files and directories that only their owner may read, and atomic writes.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 /// Mode of files that hold secrets.
@@ -43,6 +43,19 @@ pub fn open_private(path: &Path) -> io::Result<File> {
     let file = options.open(path)?;
     restrict_mode(path);
     Ok(file)
+}
+
+/// Reads a file of at most `limit` bytes.
+///
+/// # Errors
+/// Fails if the system cannot read it, or if it is longer.
+pub fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
 }
 
 /// Replaces the content of a file atomically, creating its directory if needed. With `secret`, the

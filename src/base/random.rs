@@ -27,3 +27,13 @@ pub fn uuid() -> String {
 pub fn shuffle<T>(items: &mut [T]) {
     items.shuffle(&mut rand::rng());
 }
+
+/// Fills a nonce or a key with random bytes of the system's cryptographic generator.
+///
+/// # Panics
+/// The system has no randomness: nothing may be encrypted then.
+pub fn fill(bytes: &mut [u8]) {
+    if aws_lc_rs::rand::fill(bytes).is_err() {
+        panic!("the system has no randomness");
+    }
+}

@@ -91,7 +91,7 @@ enum Phase {
 struct PendingEvents {
     events: Vec<WatchEvent>,
     bytes: usize,
-    /// Events were dropped because there were too many.
+    /// Events were dropped because there were too many, or one came without its value.
     overflowed: bool,
 }
 
@@ -100,11 +100,13 @@ impl PendingEvents {
         let size = |event: &WatchEvent| match event {
             WatchEvent::Put { current, .. } => current.key.len() + current.value.len(),
             WatchEvent::Delete { key, .. } => key.len(),
-            WatchEvent::Progress(_) => 0,
+            WatchEvent::Unread { .. } | WatchEvent::Progress(_) => 0,
         };
         self.bytes += events.iter().map(size).sum::<usize>();
-        self.overflowed |=
-            self.bytes > MAX_PENDING_BYTES || self.events.len() + events.len() > MAX_PENDING_EVENTS;
+        let is_unread = |event: &WatchEvent| matches!(event, WatchEvent::Unread { .. });
+        self.overflowed |= events.iter().any(is_unread)
+            || self.bytes > MAX_PENDING_BYTES
+            || self.events.len() + events.len() > MAX_PENDING_EVENTS;
         if self.overflowed {
             (self.events, self.bytes) = (Vec::new(), 0);
         } else {
@@ -319,8 +321,25 @@ impl Cacher {
         self.progress.revision()
     }
 
-    /// Applies events of the store and wakes the cursors that they concern.
-    fn apply(&self, events: Vec<WatchEvent>) {
+    /// Applies events of the store and wakes the cursors that they concern. Reports whether it
+    /// could: if one came without its value, the cache is cleared and has to be filled again.
+    #[must_use]
+    fn apply(&self, events: Vec<WatchEvent>) -> bool {
+        let unread = events.iter().find_map(|event| match event {
+            WatchEvent::Unread { key, .. } => Some(key),
+            _ => None,
+        });
+        if let Some(key) = unread
+            && self.ready().is_ok()
+        {
+            self.restart(Some(&format!("{key} cannot be read")), false);
+            return false;
+        }
+        self.apply_read(events);
+        true
+    }
+
+    fn apply_read(&self, events: Vec<WatchEvent>) {
         let mut wakes = PendingWakes::default();
         let mut state = self.state.write();
         match &mut state.phase {
@@ -411,7 +430,7 @@ impl Cacher {
 impl State {
     fn apply(&mut self, event: WatchEvent, now: Instant, wakes: &mut PendingWakes) {
         let (revision, current, (previous, terms)) = match event {
-            WatchEvent::Progress(_) => return,
+            WatchEvent::Progress(_) | WatchEvent::Unread { .. } => return,
             WatchEvent::Put { current, .. } if current.mod_revision <= self.list_revision => return,
             WatchEvent::Delete { revision, .. } if revision <= self.list_revision => return,
             WatchEvent::Put { current, .. } => {
@@ -496,14 +515,14 @@ mod tests {
     async fn events_pending_during_a_fill_are_bounded() {
         let (cacher, _folder) = cacher(None);
         let value = Bytes::from(vec![0; 1 << 20]);
-        cacher.apply((0..10).map(|n| put(n, n as Revision + 2, &value)).collect());
+        let _ = cacher.apply((0..10).map(|n| put(n, n as Revision + 2, &value)).collect());
         // The list failed: the next one will contain all of this.
         cacher.begin_filling();
         assert!(
             matches!(&cacher.state.read().phase, Phase::Filling { pending, .. } if pending.events.is_empty() && pending.bytes == 0)
         );
         for n in 0..2 * MAX_PENDING_BYTES / value.len() {
-            cacher.apply(vec![put(n, n as Revision + 2, &value)]);
+            let _ = cacher.apply(vec![put(n, n as Revision + 2, &value)]);
             let state = cacher.state.read();
             let Phase::Filling { pending, .. } = &state.phase else {
                 panic!("nothing filled the cache")
@@ -514,7 +533,7 @@ mod tests {
             !cacher.fill(cacher.empty_snapshot()),
             "events after the list are missing"
         );
-        cacher.apply(
+        let _ = cacher.apply(
             (0..=MAX_PENDING_EVENTS)
                 .map(|n| put(n, 200, &Bytes::new()))
                 .collect(),
@@ -555,7 +574,7 @@ mod tests {
             true
         });
         let (cacher, _folder) = filled(Some(slow));
-        cacher.apply(
+        let _ = cacher.apply(
             (0..CHANGES)
                 .map(|n| put(n, n as Revision + 2, &Bytes::new()))
                 .collect(),

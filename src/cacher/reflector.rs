@@ -310,7 +310,10 @@ impl ReflectorTask {
             }
         }
         for (cacher, events) in by_cacher.into_values() {
-            cacher.apply(events);
+            if !cacher.apply(events) {
+                let backoff = Backoff::new(RETRY_INITIAL, RETRY_MAX);
+                self.start_fill(cacher.clone(), backoff, false);
+            }
         }
         self.progress.advance(revision);
     }

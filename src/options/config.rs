@@ -114,6 +114,16 @@ pub struct StorageConfig {
     pub(crate) ready_timeout: Duration,
     pub(crate) start_timeout: Duration,
     pub(crate) lease_reuse: Duration,
+    /// `None` if nothing is encrypted.
+    pub(crate) encryption: Option<EncryptionFile>,
+}
+
+/// The file of an EncryptionConfiguration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncryptionFile {
+    pub(crate) path: PathBuf,
+    /// True if it is read again when it changes.
+    pub(crate) reload: bool,
 }
 
 /// The etcd servers of one resource, or (`*`) of a group.
@@ -420,8 +430,21 @@ impl StorageConfig {
             ready_timeout: flags.duration("etcd-readycheck-timeout"),
             start_timeout: flags.duration("storage-initialization-timeout"),
             lease_reuse: Duration::from_secs(number(flags, "lease-reuse-duration-seconds")?),
+            encryption: encryption_file(flags)?,
         })
     }
+}
+
+/// Returns the file of the EncryptionConfiguration, if there is one.
+fn encryption_file(flags: &Flags) -> Result<Option<EncryptionFile>, FlagError> {
+    let file = path(flags, "encryption-provider-config");
+    let reload = flags.switch("encryption-provider-config-automatic-reload");
+    if reload && file.is_none() {
+        return Err(FlagError::new(
+            "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config",
+        ));
+    }
+    Ok(file.map(|path| EncryptionFile { path, reload }))
 }
 
 impl Authentication {

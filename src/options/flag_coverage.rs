@@ -20,6 +20,7 @@ const STARTS: &str = "the_manifest_starts_a_server_that_its_probes_find_well";
 const ETCD: &str = "tests/attacks/etcd_flags.rs";
 const AUTHORIZATION: &str = "tests/attacks/authorization_webhooks.rs";
 const BY_FLAGS: &str = "the_webhook_of_the_flags_gets_reviews_of_their_version";
+const ENCRYPTION: &str = "tests/attacks/encryption.rs";
 const PEERS: &str = "tests/peers.rs";
 /// The typed value is checked here; its use is checked by the compiler (fields of [`Config`] that
 /// are never read are dead code).
@@ -54,6 +55,8 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("enable-aggregator-routing", "tests/attacks/webhooks.rs", "services_lead_to_webhooks"),
     ("enable-bootstrap-token-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("encoded-object-cache-bytes", "tests/attacks/encodings.rs", "the_budget_of_encoded_objects_is_obeyed_and_shown"),
+    ("encryption-provider-config", ENCRYPTION, "every_provider_hides_what_is_stored"),
+    ("encryption-provider-config-automatic-reload", ENCRYPTION, "a_changed_configuration_is_brought_into_force"),
     ("endpoint-reconciler-type", PEERS, "servers_are_endpoints_while_they_live"),
     ("etcd-cafile", MANIFEST, STARTS),
     ("etcd-certfile", MANIFEST, STARTS),

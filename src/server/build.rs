@@ -410,7 +410,8 @@ fn params(deps: &ServerDeps, registry: &Registry, clock: &Clock) -> Params {
     }
 }
 
-fn hostname() -> String {
+/// Returns the name of the machine.
+pub fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
     if name.is_empty() {

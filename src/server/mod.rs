@@ -7,6 +7,7 @@ pub mod build;
 mod connections;
 mod deadline;
 mod discovery;
+mod encryption;
 pub mod filters;
 pub mod health;
 pub mod limits;

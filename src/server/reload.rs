@@ -33,7 +33,7 @@ use crate::storage::etcd3::Etcd3;
 /// The interval at which the files are checked.
 pub const INTERVAL: Duration = Duration::from_secs(10);
 /// The delay before changed files are checked again.
-const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
+pub const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval at which the expiry of the server's own certificates is checked.
 const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
@@ -373,7 +373,8 @@ impl SighupListener {
         Self {}
     }
 
-    async fn received(&mut self) {
+    /// Waits for the next one.
+    pub async fn received(&mut self) {
         #[cfg(unix)]
         if let Some(signal) = &mut self.signal
             && signal.recv().await.is_some()

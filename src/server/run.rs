@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::build::{BuildError, BuiltServer, build_server};
+use super::build::{BuildError, BuiltServer, build_server, hostname};
+use super::encryption::Encryption;
 use super::filters::HandlerChain;
 use super::health;
 use super::limits;
@@ -34,6 +35,7 @@ use crate::options::flags::{self, Command, FlagError, Flags};
 use crate::registry::store::DefaultingStorage;
 use crate::storage::compaction::Compactor;
 use crate::storage::embedded::Embedded;
+use crate::storage::encryption::{EncryptedStorage, Transformers};
 use crate::storage::etcd3::{self, Etcd3};
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::health::Health;
@@ -58,6 +60,8 @@ pub enum RunError {
     Tls(#[from] TlsError),
     #[error("{0}")]
     Storage(#[from] StorageError),
+    #[error("{0}")]
+    Encryption(String),
     #[error("listening on {address}: {source}")]
     Listen {
         address: SocketAddr,
@@ -184,9 +188,11 @@ pub(super) struct Prepared {
 pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunError> {
     let (config, clock, hangup) = (Arc::new(config), Clock::system(), SighupListener::listen());
     data_dir::secure(&config.data_dir);
+    let health = Arc::new(Health::default());
     // The store comes first: it is what a second server on the same directory fails on.
     let (etcd_files, mut etcds) = (reload::etcd_files(&config.storage)?, Vec::new());
-    let storage = open_storage(&config, &mut etcds).await?;
+    let encryption = encryption(&config.storage, &health, shutdown).await?;
+    let storage = open_storage(&config, encryption.as_ref(), &mut etcds).await?;
     let advertise = advertise_address(&config);
     let identity = Arc::new(certificates::prepare(&config, advertise, clock.now())?);
     let (tls, certificates) = tls::set_up(&config.serving, &identity.serving)?;
@@ -197,8 +203,8 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     let listener = Listener::bind(&config.serving, tls).map_err(listen)?;
     let address = listener.address()?;
     let backend = Backend::new(storage, &config.storage);
-    let storage_overrides = open_overrides(&config.storage, &mut etcds).await?;
-    let health = Arc::new(Health::default());
+    let storage_overrides =
+        open_overrides(&config.storage, encryption.as_ref(), &mut etcds).await?;
     health::add_basics(&health);
     health::add_storage(&health, &config, &backend);
     health::add_overrides(&health, &config, &storage_overrides);
@@ -248,32 +254,57 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     })
 }
 
+/// The encryption of the stores, if there is any.
+async fn encryption(
+    config: &StorageConfig,
+    health: &Health,
+    shutdown: &Shutdown,
+) -> Result<Option<Arc<Transformers>>, RunError> {
+    let Some(file) = &config.encryption else {
+        return Ok(None);
+    };
+    let started = Encryption::start(file, &hostname(), health, shutdown).await;
+    Ok(Some(started.map_err(RunError::Encryption)?))
+}
+
+/// Returns a store as its readers see it: decrypted, with all defaults.
+fn readable(
+    storage: Arc<dyn Storage>,
+    encryption: Option<&Arc<Transformers>>,
+    prefix: &str,
+) -> Arc<dyn Storage> {
+    let storage = match encryption {
+        Some(transformers) => EncryptedStorage::wrap(storage, prefix, transformers.clone()),
+        None => storage,
+    };
+    DefaultingStorage::wrap(storage, prefix, builtin::strategy)
+}
+
 /// The embedded store, or etcd as soon as it answers.
 async fn open_storage(
     config: &Config,
+    encryption: Option<&Arc<Transformers>>,
     etcds: &mut Vec<Arc<Etcd3>>,
 ) -> Result<Arc<dyn Storage>, RunError> {
     if config.storage.etcd_servers.is_empty() {
-        return Ok(DefaultingStorage::wrap(
-            Arc::new(Embedded::open(&config.data_dir)?),
-            &config.storage.prefix,
-            builtin::strategy,
-        ));
+        let embedded = Arc::new(Embedded::open(&config.data_dir)?);
+        return Ok(readable(embedded, encryption, &config.storage.prefix));
     }
-    open_etcd(&config.storage, &config.storage.etcd_servers, etcds).await
+    let etcd = open_etcd(&config.storage, &config.storage.etcd_servers, etcds).await?;
+    Ok(readable(etcd, encryption, &config.storage.prefix))
 }
 
 /// The etcds of single resources.
 async fn open_overrides(
     config: &StorageConfig,
+    encryption: Option<&Arc<Transformers>>,
     etcds: &mut Vec<Arc<Etcd3>>,
 ) -> Result<StorageOverrides, RunError> {
     let mut backends = Vec::new();
     for servers in StorageOverrides::servers(&config.etcd_overrides) {
-        backends.push(Backend::new(
-            open_etcd(config, &servers, etcds).await?,
-            config,
-        ));
+        let etcd = open_etcd(config, &servers, etcds).await?;
+        let storage = readable(etcd, encryption, &config.prefix);
+        backends.push(Backend::new(storage, config));
     }
     Ok(StorageOverrides::new(&config.etcd_overrides, backends))
 }
@@ -317,11 +348,7 @@ async fn open_etcd(
         tokio::time::sleep(backoff.next_delay()).await;
     }
     etcd.check_versions().await;
-    Ok(DefaultingStorage::wrap(
-        etcd,
-        &given.prefix,
-        builtin::strategy,
-    ))
+    Ok(etcd)
 }
 
 /// Compacts old history every `interval`.

@@ -75,6 +75,9 @@ pub enum WatchEvent {
         revision: Revision,
         previous: Option<Stored>,
     },
+    /// A key was written, and what it holds cannot be told now: a list may tell. Only
+    /// [`Storage::watch_without_previous`] has these.
+    Unread { key: String, revision: Revision },
     /// Progress: every event at or before this revision has been delivered.
     Progress(Revision),
 }
@@ -84,7 +87,7 @@ impl WatchEvent {
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::Put { current, .. } => Some(&current.key),
-            Self::Delete { key, .. } => Some(key),
+            Self::Delete { key, .. } | Self::Unread { key, .. } => Some(key),
             Self::Progress(_) => None,
         }
     }
@@ -93,7 +96,9 @@ impl WatchEvent {
     pub fn revision(&self) -> Revision {
         match self {
             Self::Put { current, .. } => current.mod_revision,
-            Self::Delete { revision, .. } | Self::Progress(revision) => *revision,
+            Self::Delete { revision, .. }
+            | Self::Unread { revision, .. }
+            | Self::Progress(revision) => *revision,
         }
     }
 }
@@ -118,6 +123,9 @@ pub enum StorageError {
     /// The store has no room for a write. Reads go on, and so do writes once there is room.
     #[error("{NO_SPACE} ({0})")]
     NoSpace(String),
+    /// The value cannot be encrypted. Nothing was written.
+    #[error("{0}")]
+    NotEncrypted(String),
     /// The store cannot be reached, or lost its quorum; whether a write happened is unknown.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
@@ -167,6 +175,12 @@ pub trait Storage: Send + Sync + 'static {
 
     /// Deletes `key` if it is still at `expected` (a mod revision).
     async fn delete(&self, key: &str, expected: Revision) -> Result<WriteOutcome>;
+
+    /// Reports whether the value of a key should be written again though it is to stay the same: it
+    /// is encrypted with another key than a new value would be.
+    async fn is_stale(&self, _key: &str) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Every change under `prefix` after revision `after`, in order, none lost and none twice,
     /// across reconnects. The first thing is an error where that history is compacted. All events
@@ -219,4 +233,5 @@ pub fn next_key(key: &str) -> String {
 
 pub mod compaction;
 pub mod embedded;
+pub mod encryption;
 pub mod etcd3;

@@ -164,6 +164,12 @@ impl<S: Series> Family<S> {
         })
     }
 
+    /// Removes the series of these label values, if there is one.
+    fn remove(&'static self, values: &[&str]) {
+        let key = values.join(&SEPARATOR.to_string());
+        self.registered().series.write().remove(&key);
+    }
+
     /// Returns the series of a key, unless the names of its labels are not valid.
     fn create(&self, key: &str) -> Option<S> {
         let values = key.split(SEPARATOR).map(str::to_owned);
@@ -216,6 +222,11 @@ impl Counter {
     pub fn add(&'static self, values: &[&str], by: u64) {
         self.0.with(values, |series| series.inc_by(by));
     }
+
+    /// Removes the series of these values of the labels, if there is one.
+    pub fn remove(&'static self, values: &[&str]) {
+        self.0.remove(values);
+    }
 }
 
 /// A value that rises and falls.
@@ -238,8 +249,7 @@ impl Gauge {
 
     /// Removes the series of these values of the labels, if there is one.
     pub fn remove(&'static self, values: &[&str]) {
-        let key = values.join(&SEPARATOR.to_string());
-        self.0.registered().series.write().remove(&key);
+        self.0.remove(values);
     }
 
     /// Adds one until the guard is dropped.

@@ -9,6 +9,7 @@ mod bodies;
 mod connections;
 mod conversions;
 mod encodings;
+mod encryption;
 mod etcd_flags;
 mod files;
 mod flags;

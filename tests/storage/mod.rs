@@ -148,6 +148,7 @@ impl Backend {
             WatchEvent::Delete { key, previous, .. } => {
                 format!("delete {}{}", name(key), was(previous))
             }
+            WatchEvent::Unread { key, .. } => format!("unread {}", name(key)),
             WatchEvent::Progress(_) => "progress".into(),
         }
     }
@@ -206,7 +207,9 @@ pub async fn next(stream: &mut WatchStream) -> Result<WatchEvent> {
 pub fn revision(event: &WatchEvent) -> Revision {
     match event {
         WatchEvent::Put { current, .. } => current.mod_revision,
-        WatchEvent::Delete { revision, .. } | WatchEvent::Progress(revision) => *revision,
+        WatchEvent::Delete { revision, .. }
+        | WatchEvent::Unread { revision, .. }
+        | WatchEvent::Progress(revision) => *revision,
     }
 }
 

@@ -68,11 +68,26 @@ impl TestServer {
         store: Store<'_>,
         flags: &[&str],
     ) -> Self {
+        Self::start_until("/readyz", commands, folder, store, flags).await
+    }
+
+    /// [`TestServer::start_with`] for a server that will not be ready: it is to be live.
+    pub async fn start_live(folder: &Path, store: Store<'_>, flags: &[&str]) -> Self {
+        Self::start_until("/livez", "", folder, store, flags).await
+    }
+
+    async fn start_until(
+        probe: &str,
+        commands: &str,
+        folder: &Path,
+        store: Store<'_>,
+        flags: &[&str],
+    ) -> Self {
         let port = free_port();
         let mut process = Self::spawn_after(commands, folder, store, port, flags);
         process
             .ready(&format!("keelson on port {port}"), || {
-                http::get_status(port, "/readyz")
+                http::get_status(port, probe)
             })
             .await;
         Self {

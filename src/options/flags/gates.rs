@@ -292,7 +292,7 @@ const GATES: &[Gate] = &[
     Gate::locked("JobManagedBy", true),
     Gate::locked("JobPodReplacementPolicy", true),
     Gate::locked("JobSuccessPolicy", true),
-    Gate::deprecated("KMSv1", false),
+    Gate::deprecated("KMSv1", false).fixed(),
     Gate::locked("KubeletCgroupDriverFromCRI", true),
     Gate::beta("KubeletCrashLoopBackOffMax", true),
     Gate::beta("KubeletEnsureSecretPulledImages", true),

@@ -14,9 +14,10 @@ use crate::meta::{Object, Status};
 use crate::registry::resource::Resource;
 use crate::schema::{TypeId, TypeRef};
 use crate::storage::Stored;
+use crate::storage::encryption::is_encrypted;
 
 use super::defaulting;
-use super::unreadable::unreadable;
+use super::unreadable::{encrypted, unreadable};
 
 /// Encodes and decodes the objects of one resource.
 #[derive(Clone)]
@@ -124,6 +125,9 @@ impl ObjectCodec {
     }
 
     fn decode_value(&self, value: &Bytes) -> Result<Object> {
+        if is_encrypted(value) {
+            return Err(encrypted());
+        }
         if let Some(custom) = &self.resource.custom {
             return custom.decode(value);
         }

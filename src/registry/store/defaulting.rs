@@ -121,7 +121,7 @@ fn complete_event(kinds: &[Kind], event: &mut WatchEvent) {
     let (current, previous) = match event {
         WatchEvent::Put { current, previous } => (Some(current), previous),
         WatchEvent::Delete { previous, .. } => (None, previous),
-        WatchEvent::Progress(_) => return,
+        WatchEvent::Progress(_) | WatchEvent::Unread { .. } => return,
     };
     current
         .into_iter()
@@ -167,6 +167,10 @@ impl Storage for DefaultingStorage {
 
     async fn delete(&self, key: &str, expected: Revision) -> Result<WriteOutcome> {
         self.inner.delete(key, expected).await
+    }
+
+    async fn is_stale(&self, key: &str) -> Result<bool> {
+        self.inner.is_stale(key).await
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<WatchStream> {

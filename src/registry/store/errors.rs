@@ -29,7 +29,7 @@ pub fn storage_status(error: StorageError, gvr: &Gvr, verb: &str) -> Status {
             details.retry_after_seconds = RETRY_AFTER_SECONDS;
             status
         }
-        StorageError::Internal(why) => Status::internal(why),
+        StorageError::Internal(why) | StorageError::NotEncrypted(why) => Status::internal(why),
     }
 }
 

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::meta::Object;
 use crate::meta::status::Result;
+use crate::storage::encryption::is_encrypted;
 use crate::storage::{self, Revision, Stored, WriteOutcome};
 
 use super::Store;
@@ -121,6 +122,7 @@ impl KeyWriter<'_> {
         let cacher = self.store.cacher.as_ref();
         if let Some(snapshot) = cacher.and_then(|cacher| cacher.snapshot())
             && let Some(stored) = snapshot.get(self.key)
+            && !is_encrypted(&stored.value)
         {
             return Ok(CurrentState {
                 stored: Some(Stored::clone(stored)),

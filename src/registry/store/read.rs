@@ -7,6 +7,7 @@ use crate::meta::Status;
 use crate::meta::options::parse_resource_version;
 use crate::meta::status::Result;
 use crate::storage::Revision;
+use crate::storage::encryption::is_encrypted;
 
 use super::errors::revision_of;
 use super::items::SnapshotRange;
@@ -29,8 +30,15 @@ impl Store {
         let version = parse_resource_version(resource_version)
             .map_err(|why| Status::failure(500, "", why))?;
         let stored = match self.snapshot(version).await? {
-            Some(snapshot) => snapshot.get(&key).cloned(),
-            None => {
+            // What the cache could not decrypt, storage may be able to, or says why it is not.
+            Some(snapshot)
+                if !snapshot
+                    .get(&key)
+                    .is_some_and(|stored| is_encrypted(&stored.value)) =>
+            {
+                snapshot.get(&key).cloned()
+            }
+            _ => {
                 let (stored, revision) = self
                     .storage
                     .get_with_revision(&key)

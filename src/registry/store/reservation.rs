@@ -20,7 +20,10 @@ impl Failure {
     pub fn of_transaction(error: &StorageError, status: Status) -> Self {
         Self {
             status,
-            maybe_done: !matches!(error, StorageError::TooLarge(_)),
+            maybe_done: !matches!(
+                error,
+                StorageError::TooLarge(_) | StorageError::NotEncrypted(_)
+            ),
         }
     }
 }

@@ -41,6 +41,12 @@ pub fn unreadable(why: codec::DecodeError) -> Status {
     Status::internal(format!("unable to decode the stored object: {}", why.0))
 }
 
+/// The Status for stored bytes that are encrypted where nothing decrypts them (apiserver
+/// `storage/value/encrypt/identity`).
+pub(super) fn encrypted() -> Status {
+    Status::internal("identity transformer tried to read encrypted data")
+}
+
 /// The Status for a list with an object in it that cannot be read.
 pub(super) fn unreadable_key(key: &str) -> Status {
     Status::internal(format!("unable to decode the stored object: {key}"))

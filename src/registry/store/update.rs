@@ -1,6 +1,8 @@
 //! Update: read, change, compare, write if nothing moved; again if it did (apiserver
 //! `Store.Update`, `GuaranteedUpdate`).
 
+use bytes::Bytes;
+
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::meta::Value;
 
@@ -268,7 +270,7 @@ impl UpdateOperation<'_> {
         }
         let value = self.store.encode(object).await?;
         let writer = self.store.key_writer(&stored.key);
-        let same = value == stored.value || self.ctx.dry_run;
+        let same = self.ctx.dry_run || self.is_same(&value, &stored).await?;
         let (value, revision) = if same {
             (value, stored.mod_revision)
         } else {
@@ -295,6 +297,16 @@ impl UpdateOperation<'_> {
         } else {
             Attempt::Done(updated)
         })
+    }
+
+    /// Reports whether nothing has to be written: the value is that in storage, and encrypted there
+    /// as it would be now.
+    async fn is_same(&self, value: &Bytes, stored: &Stored) -> Result<bool> {
+        if *value != stored.value {
+            return Ok(false);
+        }
+        let stale = self.store.storage.is_stale(&stored.key).await;
+        Ok(!stale.map_err(|error| self.store.fault(error, "update"))?)
     }
 
     /// The last finalizer of a deleted object went: so does the object. It is answered as the

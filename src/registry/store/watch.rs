@@ -406,6 +406,10 @@ impl Events {
             };
             let change = match received {
                 None => return Poll::Ready(None),
+                Some(Ok(WatchEvent::Unread { key, .. })) => {
+                    let why = format!("unable to transform key {key:?}");
+                    Some(Err(Status::internal(why)))
+                }
                 Some(Ok(WatchEvent::Progress(revision))) => {
                     self.delivered = self.delivered.max(revision);
                     None

@@ -207,6 +207,6 @@ fn size(event: &WatchEvent) -> usize {
             stored(current) + previous.as_ref().map_or(0, stored)
         }
         WatchEvent::Delete { key, previous, .. } => key.len() + previous.as_ref().map_or(0, stored),
-        WatchEvent::Progress(_) => 0,
+        WatchEvent::Unread { .. } | WatchEvent::Progress(_) => 0,
     }
 }
