@@ -25,6 +25,7 @@ mod discovery;
 mod endpoints;
 mod options;
 mod controlplane;
+mod aggregator;
 mod server;
 
 pub use server::main;

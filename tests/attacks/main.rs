@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission_plugins;
+mod aggregation;
 mod authorization_webhooks;
 mod bodies;
 mod connections;
