@@ -25,7 +25,6 @@ mod discovery;
 mod endpoints;
 mod options;
 mod controlplane;
-mod aggregator;
 mod server;
 
 pub use server::main;

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use super::configuration_fields::unknown_field;
-use super::{event_rate_limit, pod_node_selector, pod_security, pod_toleration_restriction, quota};
+use super::{
+    event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction,
+    quota,
+};
 use crate::meta::{FieldError, Path as FieldPath, Value, str_at};
 use crate::webhook::AuthInfos;
 
@@ -13,6 +16,7 @@ const API_VERSION: &str = "apiserver.config.k8s.io/v1";
 #[derive(Clone, Debug, Default)]
 pub struct PluginConfigurations {
     pub event_rate_limit: event_rate_limit::Configuration,
+    pub image_policy: Option<image_policy::Configuration>,
     pub pod_node_selector: pod_node_selector::Configuration,
     pub pod_security: pod_security::Configuration,
     pub pod_tolerations: pod_toleration_restriction::Configuration,
@@ -32,6 +36,9 @@ impl PluginConfigurations {
         match plugin {
             "EventRateLimit" => {
                 self.event_rate_limit = event_rate_limit::Configuration::read(value)?;
+            }
+            "ImagePolicyWebhook" => {
+                self.image_policy = Some(image_policy::Configuration::read(value)?);
             }
             "PodNodeSelector" => {
                 self.pod_node_selector = pod_node_selector::Configuration::read(value)?;
@@ -56,12 +63,18 @@ impl PluginConfigurations {
     /// # Errors
     /// The plugin that lacks it.
     pub fn check(&self, runs: impl Fn(&str) -> bool) -> Result<(), String> {
+        let lacks = |plugin: &str, why: &str| {
+            Err(format!(
+                "couldn't init admission plugin \"{plugin}\": {why}"
+            ))
+        };
         if runs("EventRateLimit") && self.event_rate_limit.is_empty() {
             let path = FieldPath::new("limits");
             let why = FieldError::invalid(&path, Value::Null, "must not be empty");
-            return Err(format!(
-                "couldn't init admission plugin \"EventRateLimit\": {why}"
-            ));
+            return lacks("EventRateLimit", &why.to_string());
+        }
+        if runs("ImagePolicyWebhook") && self.image_policy.is_none() {
+            return lacks("ImagePolicyWebhook", image_policy::NO_CONFIGURATION);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ pub mod configuration;
 pub mod configuration_fields;
 mod deny;
 mod event_rate_limit;
+mod image_policy;
 mod ingress_class;
 pub mod kinds;
 mod limit_ranger;
@@ -15,6 +16,7 @@ mod namespace_lifecycle;
 mod namespaces;
 mod node_declared_features;
 mod node_restriction;
+pub mod observation;
 pub mod observed;
 mod owner_references;
 pub mod plugins;
@@ -50,6 +52,7 @@ use crate::meta::selector::labels::LabelSelector;
 use crate::meta::status::Result;
 use crate::meta::{Gvk, Gvr, Object, Status, Value};
 use configuration::PluginConfigurations;
+use observation::{Calls, PluginTimings, Step, step_done};
 use observed::Observer;
 use policy::Policies;
 use webhook::{WebhookReinvocation, Webhooks};
@@ -281,17 +284,29 @@ pub trait Plugin: Send + Sync {
 /// The plugins in the order in which they run.
 #[derive(Default)]
 pub struct Chain {
-    plugins: Vec<Box<dyn Plugin>>,
+    plugins: Vec<Link>,
+}
+
+/// A plugin of a chain, and how long it takes.
+struct Link {
+    plugin: Box<dyn Plugin>,
+    timings: PluginTimings,
 }
 
 impl Chain {
-    pub fn new(plugins: Vec<Box<dyn Plugin>>) -> Self {
-        Self { plugins }
+    pub fn new(plugins: Vec<(Box<dyn Plugin>, Calls)>) -> Self {
+        let link = |(plugin, calls): (Box<dyn Plugin>, Calls)| Link {
+            timings: PluginTimings::new(plugin.name(), calls),
+            plugin,
+        };
+        Self {
+            plugins: plugins.into_iter().map(link).collect(),
+        }
     }
 
     /// The names of the plugins.
     pub fn names(&self) -> Vec<&'static str> {
-        self.plugins.iter().map(|plugin| plugin.name()).collect()
+        self.plugins.iter().map(|link| link.plugin.name()).collect()
     }
 
     /// Lets every plugin change the object; the first refusal ends it. Before the strategy prepares
@@ -300,18 +315,27 @@ impl Chain {
     /// # Errors
     /// The first refusal of a plugin.
     pub async fn admit(&self, attributes: &mut Attributes<'_>) -> Result<()> {
-        self.admit_once(attributes).await?;
-        if attributes.reinvocation.should_reinvoke {
+        let start = Instant::now();
+        let mut done = self.admit_once(attributes).await;
+        if done.is_ok() && attributes.reinvocation.should_reinvoke {
             attributes.reinvocation.is_reinvoke = true;
-            self.admit_once(attributes).await?;
+            done = self.admit_once(attributes).await;
         }
-        Ok(())
+        let elapsed = start.elapsed();
+        step_done(Step::Admit, attributes.operation, done.is_err(), elapsed);
+        done
     }
 
     async fn admit_once(&self, attributes: &mut Attributes<'_>) -> Result<()> {
-        for plugin in &self.plugins {
+        for Link { plugin, timings } in &self.plugins {
             if plugin.handles(attributes) {
-                plugin.admit(attributes).await?;
+                let start = Instant::now();
+                let done = plugin.admit(attributes).await;
+                let (failed, elapsed) = (done.is_err(), start.elapsed());
+                timings.observe(Step::Admit, attributes.operation, failed, elapsed);
+                done?;
+            } else {
+                timings.pass(Step::Admit, attributes.operation);
             }
         }
         Ok(())
@@ -323,9 +347,23 @@ impl Chain {
     /// # Errors
     /// The first refusal of a plugin.
     pub async fn validate(&self, attributes: &Attributes<'_>) -> Result<()> {
-        for plugin in &self.plugins {
+        let start = Instant::now();
+        let done = self.validate_once(attributes).await;
+        let elapsed = start.elapsed();
+        step_done(Step::Validate, attributes.operation, done.is_err(), elapsed);
+        done
+    }
+
+    async fn validate_once(&self, attributes: &Attributes<'_>) -> Result<()> {
+        for Link { plugin, timings } in &self.plugins {
             if plugin.handles(attributes) {
-                plugin.validate(attributes).await?;
+                let start = Instant::now();
+                let done = plugin.validate(attributes).await;
+                let (failed, elapsed) = (done.is_err(), start.elapsed());
+                timings.observe(Step::Validate, attributes.operation, failed, elapsed);
+                done?;
+            } else {
+                timings.pass(Step::Validate, attributes.operation);
             }
         }
         Ok(())
@@ -373,17 +411,34 @@ impl Default for Settings {
 }
 
 /// The plugins of the server in the order in which they run: those of the [`plugins::PLUGINS`] that
-/// have code here and that `runs` says yes to, given the name and whether it runs where no flag
+/// `runs` says yes to, given the name and whether it runs where no flag
 /// names it.
 pub fn chain(parts: &PluginDeps<'_>, runs: impl Fn(&str, bool) -> bool) -> Chain {
     let chosen = PLUGINS
         .iter()
         .filter(|plugin| runs(plugin.name, plugin.by_default));
-    let built = chosen.filter_map(|plugin| match plugin.support {
-        Support::Runs(build) => Some(build(parts)),
-        Support::Inert(_) | Support::Missing(_) => None,
+    let built = chosen.map(|plugin| match plugin.support {
+        Support::Runs(build) => (build(parts), plugin.calls),
+        Support::Inert(_) => (
+            Box::new(Inert(plugin.name)) as Box<dyn Plugin>,
+            plugin.calls,
+        ),
     });
     Chain::new(built.collect())
+}
+
+/// A plugin that has nothing to do. It is there to be counted.
+struct Inert(&'static str);
+
+#[async_trait]
+impl Plugin for Inert {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn handles(&self, _attributes: &Attributes<'_>) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

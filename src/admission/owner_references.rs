@@ -24,7 +24,8 @@ impl OwnerReferencesPermissionEnforcement {
     /// Returns the reason why an authorizer does not allow something.
     async fn refusal(&self, asked: authz::Attributes) -> Option<String> {
         let decision = self.authorizer.authorize(&asked).await;
-        (!decision.is_allowed()).then_some(decision.reason)
+        let error = decision.error.as_deref().unwrap_or("<nil>");
+        (!decision.is_allowed()).then(|| format!("{}, {error}", decision.reason))
     }
 
     /// Returns the resource of an owner's kind.
@@ -63,7 +64,7 @@ impl OwnerReferencesPermissionEnforcement {
         match self.refusal(asked).await {
             None => Ok(()),
             Some(reason) => Err(attributes.forbidden(&format!(
-                "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {reason}, <nil>"
+                "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {reason}"
             ))),
         }
     }
@@ -139,7 +140,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
             };
             if let Some(reason) = self.refusal(asked).await {
                 return Err(attributes.forbidden(&format!(
-                    "cannot set an ownerRef on a resource you can't delete: {reason}, <nil>"
+                    "cannot set an ownerRef on a resource you can't delete: {reason}"
                 )));
             }
         }

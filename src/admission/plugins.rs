@@ -5,13 +5,15 @@
 use std::sync::Arc;
 
 use super::kinds::Kinds;
+use super::observation::{Calls, Step};
 use super::policy;
 use super::webhook;
 use super::{
-    Objects, Plugin, Registrations, Settings, certificates, deny, event_rate_limit, ingress_class,
-    limit_ranger, namespace_lifecycle, namespaces, node_declared_features, node_restriction,
-    owner_references, pod_node_selector, pod_resize, pod_security, pod_toleration_restriction,
-    pod_topology_labels, pods, priority, quota, runtime_class, service_account, storage, taints,
+    Objects, Operation, Plugin, Registrations, Settings, certificates, deny, event_rate_limit,
+    image_policy, ingress_class, limit_ranger, namespace_lifecycle, namespaces,
+    node_declared_features, node_restriction, owner_references, pod_node_selector, pod_resize,
+    pod_security, pod_toleration_restriction, pod_topology_labels, pods, priority, quota,
+    runtime_class, service_account, storage, taints,
 };
 use crate::auth::authz::Authorizer;
 use crate::webhook::{AuthInfos, Client, ServiceResolver};
@@ -55,9 +57,6 @@ pub enum Support {
     /// No code, and none needed: upstream's never changes or refuses anything that can be asked of
     /// this server. The text gives the reason.
     Inert(&'static str),
-    /// Not implemented. Naming it is an error; if it is on by default, a warning at start reports
-    /// its absence. The text names the rules that are not enforced.
-    Missing(&'static str),
 }
 
 /// One plugin.
@@ -65,78 +64,88 @@ pub struct Entry {
     pub name: &'static str,
     /// True if kube-apiserver runs it by default.
     pub by_default: bool,
+    /// The steps and operations that upstream calls it for, whatever the resource.
+    pub calls: Calls,
     pub support: Support,
 }
 
-const fn default(name: &'static str, support: Support) -> Entry {
+const fn default(name: &'static str, (steps, operations): (u8, u8), support: Support) -> Entry {
     Entry {
         name,
         by_default: true,
+        calls: Calls { steps, operations },
         support,
     }
 }
 
-const fn optional(name: &'static str, support: Support) -> Entry {
+const fn optional(name: &'static str, calls: (u8, u8), support: Support) -> Entry {
     Entry {
-        name,
         by_default: false,
-        support,
+        ..default(name, calls, support)
     }
 }
+
+const ADMITS: u8 = 1 << Step::Admit as u8;
+const VALIDATES: u8 = 1 << Step::Validate as u8;
+const C: u8 = 1 << Operation::Create as u8;
+const U: u8 = 1 << Operation::Update as u8;
+const D: u8 = 1 << Operation::Delete as u8;
+const X: u8 = 1 << Operation::Connect as u8;
+const ALL: u8 = C | U | D | X;
 
 /// The plugin of that name.
 pub fn find(name: &str) -> Option<&'static Entry> {
     PLUGINS.iter().find(|plugin| plugin.name == name)
 }
 
-use Support::{Inert, Missing, Runs};
+use Support::{Inert, Runs};
 
 /// In the order in which they run.
 #[rustfmt::skip]
 pub const PLUGINS: &[Entry] = &[
-    optional("AlwaysAdmit", Inert("it lets everything through")),
-    optional("NamespaceAutoProvision", Runs(|parts| Box::new(namespaces::NamespaceAutoProvision(parts.objects.clone())))),
-    default("NamespaceLifecycle", Runs(|parts| Box::new(namespace_lifecycle::NamespaceLifecycle(parts.objects.clone())))),
-    optional("NamespaceExists", Runs(|parts| Box::new(namespaces::NamespaceExists(parts.objects.clone())))),
-    optional("LimitPodHardAntiAffinityTopology", Runs(|_| Box::new(pods::LimitPodHardAntiAffinityTopology))),
-    default("LimitRanger", Runs(|parts| Box::new(limit_ranger::LimitRanger(parts.objects.clone())))),
-    default("ServiceAccount", Runs(|parts| Box::new(service_account::ServiceAccount(parts.objects.clone())))),
-    optional("NodeRestriction", Runs(|parts| Box::new(node_restriction::NodeRestriction { objects: parts.objects.clone(), authorizer: parts.authorizer.clone() }))),
-    default("TaintNodesByCondition", Runs(|_| Box::new(taints::TaintNodesByCondition))),
-    optional("AlwaysPullImages", Runs(|_| Box::new(pods::AlwaysPullImages))),
-    optional("ImagePolicyWebhook", Missing("no webhook is asked about images")),
-    default("PodSecurity", Runs(|parts| Box::new(pod_security::PodSecurity::new(parts.objects.clone(), parts.settings.plugins.pod_security.clone())))),
-    optional("PodNodeSelector", Runs(|parts| Box::new(pod_node_selector::PodNodeSelector { objects: parts.objects.clone(), configuration: parts.settings.plugins.pod_node_selector.clone() }))),
-    default("Priority", Runs(|parts| Box::new(priority::Priority(parts.objects.clone())))),
-    default("DefaultTolerationSeconds", Runs(|parts| Box::new(taints::DefaultTolerationSeconds::new(parts.settings)))),
-    optional("PodTolerationRestriction", Runs(|parts| Box::new(pod_toleration_restriction::PodTolerationRestriction { objects: parts.objects.clone(), configuration: parts.settings.plugins.pod_tolerations.clone() }))),
-    optional("EventRateLimit", Runs(|parts| Box::new(event_rate_limit::EventRateLimit::new(&parts.settings.plugins.event_rate_limit)))),
-    optional("ExtendedResourceToleration", Runs(|_| Box::new(pods::ExtendedResourceToleration))),
-    default("DefaultStorageClass", Runs(|parts| Box::new(storage::DefaultStorageClass(parts.objects.clone())))),
-    default("StorageObjectInUseProtection", Runs(|_| Box::new(storage::StorageObjectInUseProtection))),
-    default("PodGroupProtection", Inert(NO_WORKLOADS)),
-    optional("OwnerReferencesPermissionEnforcement", Runs(|parts| Box::new(owner_references::OwnerReferencesPermissionEnforcement { authorizer: parts.authorizer.clone(), kinds: parts.kinds.clone() }))),
-    default("PersistentVolumeClaimResize", Runs(|parts| Box::new(storage::PersistentVolumeClaimResize(parts.objects.clone())))),
-    default("RuntimeClass", Runs(|parts| Box::new(runtime_class::RuntimeClass(parts.objects.clone())))),
-    default("CertificateApproval", Runs(|parts| Box::new(certificates::CertificateApproval(parts.authorizer.clone())))),
-    default("CertificateSigning", Runs(|parts| Box::new(certificates::CertificateSigning(parts.authorizer.clone())))),
-    default("ClusterTrustBundleAttest", Inert("cluster trust bundles are not served (certificates.k8s.io/v1 has none)")),
-    default("CertificateSubjectRestriction", Runs(|_| Box::new(certificates::CertificateSubjectRestriction))),
-    default("DefaultIngressClass", Runs(|parts| Box::new(ingress_class::DefaultIngressClass(parts.objects.clone())))),
-    optional("DenyServiceExternalIPs", Runs(|_| Box::new(deny::DenyServiceExternalIPs))),
-    default("PodTopologyLabels", Runs(|parts| Box::new(pod_topology_labels::PodTopologyLabels(parts.objects.clone())))),
-    default("PodGroupWorkloadExists", Inert(NO_WORKLOADS)),
-    default("NodeDeclaredFeatureValidator", Runs(|parts| Box::new(node_declared_features::NodeDeclaredFeatureValidator(parts.objects.clone())))),
-    default("JobValidation", Inert(NO_WORKLOADS)),
-    default("PodResizeValidator", Runs(|parts| Box::new(pod_resize::PodResizeValidator(parts.objects.clone())))),
+    optional("AlwaysAdmit", (ADMITS | VALIDATES, ALL), Inert("it lets everything through")),
+    optional("NamespaceAutoProvision", (ADMITS, C), Runs(|parts| Box::new(namespaces::NamespaceAutoProvision(parts.objects.clone())))),
+    default("NamespaceLifecycle", (ADMITS, C | U | D), Runs(|parts| Box::new(namespace_lifecycle::NamespaceLifecycle(parts.objects.clone())))),
+    optional("NamespaceExists", (VALIDATES, C | U | D), Runs(|parts| Box::new(namespaces::NamespaceExists(parts.objects.clone())))),
+    optional("LimitPodHardAntiAffinityTopology", (VALIDATES, C | U), Runs(|_| Box::new(pods::LimitPodHardAntiAffinityTopology))),
+    default("LimitRanger", (ADMITS | VALIDATES, C | U), Runs(|parts| Box::new(limit_ranger::LimitRanger(parts.objects.clone())))),
+    default("ServiceAccount", (ADMITS | VALIDATES, C | U), Runs(|parts| Box::new(service_account::ServiceAccount(parts.objects.clone())))),
+    optional("NodeRestriction", (ADMITS, C | U | D), Runs(|parts| Box::new(node_restriction::NodeRestriction { objects: parts.objects.clone(), authorizer: parts.authorizer.clone() }))),
+    default("TaintNodesByCondition", (ADMITS, C), Runs(|_| Box::new(taints::TaintNodesByCondition))),
+    optional("AlwaysPullImages", (ADMITS | VALIDATES, C | U), Runs(|_| Box::new(pods::AlwaysPullImages))),
+    optional("ImagePolicyWebhook", (VALIDATES, C | U), Runs(|parts| Box::new(image_policy::ImagePolicyWebhook::new(parts.settings.plugins.image_policy.clone())))),
+    default("PodSecurity", (VALIDATES, C | U), Runs(|parts| Box::new(pod_security::PodSecurity::new(parts.objects.clone(), parts.settings.plugins.pod_security.clone())))),
+    optional("PodNodeSelector", (ADMITS | VALIDATES, C), Runs(|parts| Box::new(pod_node_selector::PodNodeSelector { objects: parts.objects.clone(), configuration: parts.settings.plugins.pod_node_selector.clone() }))),
+    default("Priority", (ADMITS | VALIDATES, C | U | D), Runs(|parts| Box::new(priority::Priority(parts.objects.clone())))),
+    default("DefaultTolerationSeconds", (ADMITS, C | U), Runs(|parts| Box::new(taints::DefaultTolerationSeconds::new(parts.settings)))),
+    optional("PodTolerationRestriction", (ADMITS | VALIDATES, C | U), Runs(|parts| Box::new(pod_toleration_restriction::PodTolerationRestriction { objects: parts.objects.clone(), configuration: parts.settings.plugins.pod_tolerations.clone() }))),
+    optional("EventRateLimit", (VALIDATES, C | U), Runs(|parts| Box::new(event_rate_limit::EventRateLimit::new(&parts.settings.plugins.event_rate_limit)))),
+    optional("ExtendedResourceToleration", (ADMITS, C | U), Runs(|_| Box::new(pods::ExtendedResourceToleration))),
+    default("DefaultStorageClass", (ADMITS, C), Runs(|parts| Box::new(storage::DefaultStorageClass(parts.objects.clone())))),
+    default("StorageObjectInUseProtection", (ADMITS, C), Runs(|_| Box::new(storage::StorageObjectInUseProtection))),
+    default("PodGroupProtection", (ADMITS, C), Inert(NO_WORKLOADS)),
+    optional("OwnerReferencesPermissionEnforcement", (VALIDATES, C | U), Runs(|parts| Box::new(owner_references::OwnerReferencesPermissionEnforcement { authorizer: parts.authorizer.clone(), kinds: parts.kinds.clone() }))),
+    default("PersistentVolumeClaimResize", (VALIDATES, U), Runs(|parts| Box::new(storage::PersistentVolumeClaimResize(parts.objects.clone())))),
+    default("RuntimeClass", (ADMITS | VALIDATES, C), Runs(|parts| Box::new(runtime_class::RuntimeClass(parts.objects.clone())))),
+    default("CertificateApproval", (VALIDATES, U), Runs(|parts| Box::new(certificates::CertificateApproval(parts.authorizer.clone())))),
+    default("CertificateSigning", (VALIDATES, U), Runs(|parts| Box::new(certificates::CertificateSigning(parts.authorizer.clone())))),
+    default("ClusterTrustBundleAttest", (VALIDATES, C | U), Inert("cluster trust bundles are not served (certificates.k8s.io/v1 has none)")),
+    default("CertificateSubjectRestriction", (VALIDATES, C), Runs(|_| Box::new(certificates::CertificateSubjectRestriction))),
+    default("DefaultIngressClass", (ADMITS, C), Runs(|parts| Box::new(ingress_class::DefaultIngressClass(parts.objects.clone())))),
+    optional("DenyServiceExternalIPs", (VALIDATES, C | U), Runs(|_| Box::new(deny::DenyServiceExternalIPs))),
+    default("PodTopologyLabels", (ADMITS, C), Runs(|parts| Box::new(pod_topology_labels::PodTopologyLabels(parts.objects.clone())))),
+    default("PodGroupWorkloadExists", (VALIDATES, C), Inert(NO_WORKLOADS)),
+    default("NodeDeclaredFeatureValidator", (VALIDATES, U), Runs(|parts| Box::new(node_declared_features::NodeDeclaredFeatureValidator(parts.objects.clone())))),
+    default("JobValidation", (VALIDATES, U), Inert(NO_WORKLOADS)),
+    default("PodResizeValidator", (VALIDATES, U), Runs(|parts| Box::new(pod_resize::PodResizeValidator(parts.objects.clone())))),
     // What is new goes above; these come last.
-    default("MutatingAdmissionPolicy", Runs(|parts| Box::new(policy::MutatingAdmissionPolicy { source: parts.registrations.policies.mutating.clone(), parts: parts.of_policies() }))),
-    default("MutatingAdmissionWebhook", Runs(|parts| Box::new(webhook::MutatingAdmissionWebhook { source: parts.registrations.webhooks.mutating.clone(), parts: parts.of_webhooks(&parts.settings.plugins.mutating_webhooks) }))),
-    default("ValidatingAdmissionPolicy", Runs(|parts| Box::new(policy::ValidatingAdmissionPolicy { source: parts.registrations.policies.validating.clone(), parts: parts.of_policies() }))),
-    default("ValidatingAdmissionWebhook", Runs(|parts| Box::new(webhook::ValidatingAdmissionWebhook { source: parts.registrations.webhooks.validating.clone(), parts: parts.of_webhooks(&parts.settings.plugins.validating_webhooks) }))),
+    default("MutatingAdmissionPolicy", (ADMITS, C | U | X), Runs(|parts| Box::new(policy::MutatingAdmissionPolicy { source: parts.registrations.policies.mutating.clone(), parts: parts.of_policies() }))),
+    default("MutatingAdmissionWebhook", (ADMITS, ALL), Runs(|parts| Box::new(webhook::MutatingAdmissionWebhook { source: parts.registrations.webhooks.mutating.clone(), parts: parts.of_webhooks(&parts.settings.plugins.mutating_webhooks) }))),
+    default("ValidatingAdmissionPolicy", (VALIDATES, ALL), Runs(|parts| Box::new(policy::ValidatingAdmissionPolicy { source: parts.registrations.policies.validating.clone(), parts: parts.of_policies() }))),
+    default("ValidatingAdmissionWebhook", (VALIDATES, ALL), Runs(|parts| Box::new(webhook::ValidatingAdmissionWebhook { source: parts.registrations.webhooks.validating.clone(), parts: parts.of_webhooks(&parts.settings.plugins.validating_webhooks) }))),
     // Last, so that only requests that all others admit are counted.
-    default("ResourceQuota", Runs(|parts| Box::new(quota::ResourceQuota::new(parts.objects.clone(), parts.settings.plugins.quota.clone())))),
-    optional("AlwaysDeny", Runs(|_| Box::new(deny::AlwaysDeny))),
+    default("ResourceQuota", (VALIDATES, C | U), Runs(|parts| Box::new(quota::ResourceQuota::new(parts.objects.clone(), parts.settings.plugins.quota.clone())))),
+    optional("AlwaysDeny", (ADMITS | VALIDATES, ALL), Runs(|_| Box::new(deny::AlwaysDeny))),
 ];
 
 const NO_WORKLOADS: &str =
@@ -167,6 +176,49 @@ mod tests {
             _: &str,
         ) -> crate::meta::status::Result<Vec<Arc<crate::meta::Object>>> {
             Ok(Vec::new())
+        }
+    }
+
+    /// The row of a plugin in the table of ARCHITECTURE.md, without its configuration.
+    fn row(plugin: &Entry) -> String {
+        let named = |bits: u8, names: &[(u8, &'static str)], by: &str| {
+            let set = names.iter().filter(|(bit, _)| bits & bit != 0);
+            set.map(|(_, name)| *name).collect::<Vec<_>>().join(by)
+        };
+        let steps = [(ADMITS, "admits"), (VALIDATES, "validates")];
+        let operations = [(C, "create"), (U, "update"), (D, "delete"), (X, "connect")];
+        let by_default = if plugin.by_default { "yes" } else { "no" };
+        format!(
+            "| {} | {by_default} | {} | {} |",
+            plugin.name,
+            named(plugin.calls.steps, &steps, " and "),
+            match plugin.calls.operations {
+                ALL => "all".to_owned(),
+                some => named(some, &operations, ", "),
+            }
+        )
+    }
+
+    #[test]
+    fn the_table_of_the_architecture_is_that_of_the_code() {
+        let text = include_str!("../../ARCHITECTURE.md");
+        let (_, section) = text.split_once("## Admission plugins").expect("a section");
+        let (section, _) = section.split_once("\n## ").expect("an end");
+        let rows: Vec<&str> = section
+            .lines()
+            .filter(|line| line.starts_with("| "))
+            .skip(2)
+            .collect();
+        assert_eq!(rows.len(), PLUGINS.len());
+        for (told, plugin) in rows.into_iter().zip(PLUGINS) {
+            let row = row(plugin);
+            let configuration = told.strip_prefix(row.as_str());
+            let configuration = configuration.unwrap_or_else(|| panic!("{told}\nis not\n{row}"));
+            // What takes a configuration refuses one of another kind.
+            let mut read = crate::admission::configuration::PluginConfigurations::default();
+            let wrong = crate::meta::json!({"podNodeSelectorPluginConfig": 1, "imagePolicy": 1});
+            let has_one = read.read(plugin.name, &wrong).is_err();
+            assert_eq!(configuration.contains('`'), has_one, "{}", plugin.name);
         }
     }
 

@@ -7,7 +7,6 @@ use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
 
-use crate::aggregator::Aggregator;
 use crate::base::blocking::run_blocking;
 use crate::discovery::openapi::{CustomKind, OpenApi};
 use crate::discovery::{Documents, ServerInfo};
@@ -17,53 +16,39 @@ use crate::meta::status::Result;
 use crate::registry::Registry;
 use crate::schema::ResourceDecl;
 
-/// The documents, as of a version of the registry and one of the APIServices.
+/// The documents, as of a version of the registry.
 struct Snapshot {
-    version: (u64, u64),
+    version: u64,
     documents: Documents,
     openapi: OpenApi,
 }
 
 /// Answers with the documents of the present.
 pub struct DiscoveryHandler {
-    sources: Sources,
+    registry: Arc<Registry>,
+    about: ServerInfo,
     latest: ArcSwap<Snapshot>,
 }
 
-/// The sources of what is in the documents.
-struct Sources {
-    registry: Arc<Registry>,
-    aggregator: Arc<Aggregator>,
-    about: ServerInfo,
-}
-
-impl Sources {
-    /// Changes with what the documents are made of.
-    fn version(&self) -> (u64, u64) {
-        (self.registry.version(), self.aggregator.version())
-    }
-}
-
 impl DiscoveryHandler {
-    pub fn new(registry: Arc<Registry>, aggregator: Arc<Aggregator>, about: ServerInfo) -> Self {
+    pub fn new(registry: Arc<Registry>, about: ServerInfo) -> Self {
         let builtin = OpenApi::new(crate::schema::builtin(), |decl| is_served(&registry, decl));
-        let sources = Sources {
+        let latest = ArcSwap::from_pointee(snapshot(&registry, &about, &builtin));
+        Self {
             registry,
-            aggregator,
             about,
-        };
-        let latest = ArcSwap::from_pointee(snapshot(&sources, &builtin));
-        Self { sources, latest }
+            latest,
+        }
     }
 
     /// The documents as of now.
     fn present(&self) -> Guard<Arc<Snapshot>> {
         let latest = self.latest.load();
-        if latest.version == self.sources.version() {
+        if latest.version == self.registry.version() {
             return latest;
         }
         self.latest.store(run_blocking(|| {
-            Arc::new(snapshot(&self.sources, &latest.openapi))
+            Arc::new(snapshot(&self.registry, &self.about, &latest.openapi))
         }));
         self.latest.load()
     }
@@ -95,7 +80,7 @@ impl DiscoveryHandler {
         let group = path
             .strip_prefix("/apis/")
             .and_then(|rest| rest.split('/').next());
-        group.is_some_and(|group| !group.is_empty() && !self.sources.registry.has_group(group))
+        group.is_some_and(|group| !group.is_empty() && !self.registry.has_group(group))
     }
 }
 
@@ -103,15 +88,10 @@ fn is_served(registry: &Registry, decl: &ResourceDecl) -> bool {
     registry.is_served(&Gvr::new(&decl.group, &decl.version, &decl.resource))
 }
 
-fn snapshot(sources: &Sources, before: &OpenApi) -> Snapshot {
-    let (registry, aggregator) = (&sources.registry, &sources.aggregator);
+fn snapshot(registry: &Registry, about: &ServerInfo, before: &OpenApi) -> Snapshot {
     // What changes meanwhile is seen by the next request.
-    let version = sources.version();
+    let version = registry.version();
     let custom = registry.custom();
-    let versions = custom
-        .keys()
-        .map(|gvr| (gvr.group.clone(), gvr.version.clone()));
-    let services = aggregator.api_services(&versions.collect());
     let mut decls: Vec<&ResourceDecl> = custom.values().map(|store| &store.resource.decl).collect();
     decls.sort_by(|a, b| {
         a.group
@@ -123,7 +103,7 @@ fn snapshot(sources: &Sources, before: &OpenApi) -> Snapshot {
         .resources
         .iter()
         .filter(|decl| is_served(registry, decl));
-    let documents = Documents::new(builtin.chain(decls), &services, &sources.about);
+    let documents = Documents::new(builtin.chain(decls), about);
     let kinds = custom.values().filter_map(|store| {
         Some(CustomKind {
             decl: store.resource.decl.clone(),
@@ -133,6 +113,6 @@ fn snapshot(sources: &Sources, before: &OpenApi) -> Snapshot {
     Snapshot {
         version,
         documents,
-        openapi: before.with(kinds.collect(), aggregator.openapi()),
+        openapi: before.with_custom(kinds.collect()),
     }
 }

@@ -299,6 +299,11 @@ impl Histogram {
     pub fn observe(&'static self, values: &[&str], value: f64) {
         self.0.with(values, |series| series.observe(value));
     }
+
+    /// Returns the series of these values of the labels, for what observes often.
+    pub fn series(&'static self, values: &[&str]) -> Option<prometheus::Histogram> {
+        self.0.with(values, prometheus::Histogram::clone)
+    }
 }
 
 #[cfg(test)]

@@ -8,3 +8,4 @@ pub mod metrics;
 pub mod panics;
 pub mod process;
 pub mod requests;
+pub mod summary;

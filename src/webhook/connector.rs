@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,6 +23,7 @@ use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
 use super::ServiceReference;
+use super::proxy::Proxies;
 use super::service::ServiceResolver;
 use super::tls::error_text;
 
@@ -44,16 +45,16 @@ pub struct ConnectError(pub String);
 #[derive(Clone)]
 pub enum Proxy {
     /// Those that the environment names, which are not asked for this machine.
-    FromEnvironment(Arc<Matcher>),
+    FromEnvironment(Arc<Proxies>),
     /// One for every address.
     Always(Arc<Matcher>),
 }
 
 impl Proxy {
-    fn of(&self, uri: &Uri, host: &str) -> Option<Intercept> {
+    fn of(&self, uri: &Uri) -> Option<Intercept> {
         match self {
-            Self::FromEnvironment(_) if is_local(host) => None,
-            Self::FromEnvironment(proxies) | Self::Always(proxies) => proxies.intercept(uri),
+            Self::FromEnvironment(proxies) => proxies.of(uri),
+            Self::Always(proxies) => proxies.intercept(uri),
         }
     }
 }
@@ -77,7 +78,12 @@ impl Connector {
         let name = self.server_name.as_deref().unwrap_or(host);
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| ConnectError(format!("dial tcp: lookup {host}: no such host")))?;
-        let stream = match (self.proxy.of(&uri, host), &self.service) {
+        // A redirect may lead away from the Service.
+        let service = self
+            .service
+            .as_ref()
+            .filter(|(service, _)| (host, port) == (service.host().as_str(), service.port));
+        let stream = match (self.proxy.of(&uri), service) {
             (Some(proxy), _) => {
                 let mut tunnel = Tunnel::new(proxy.uri().clone(), Direct);
                 if let Some(auth) = proxy.basic_auth() {
@@ -105,14 +111,6 @@ impl Connector {
             Err(_) => Err(ConnectError("net/http: TLS handshake timeout".to_owned())),
         }
     }
-}
-
-/// Reports whether a host is this machine by its name or address.
-pub fn is_local(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost")
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
 }
 
 fn authority(host: &str, port: u16) -> String {

@@ -12,8 +12,10 @@ use rand::RngExt;
 use tokio_rustls::TlsConnector;
 
 use super::connector::{Connector, HTTP_1_1, HTTP_2, Proxy};
+use super::endpoint::Endpoint;
 use super::kubeconfig::KubeConfig;
-use super::{AuthInfo, CallError, ENDPOINT_LIFETIME, Endpoint, Limits, tls};
+use super::proxy::Proxies;
+use super::{AuthInfo, CallError, ENDPOINT_LIFETIME, Limits, tls};
 use crate::base::blocking::run_blocking;
 use crate::codec::json::TypeMeta;
 use crate::meta::{Value, go};
@@ -22,7 +24,7 @@ use crate::meta::{Value, go};
 const AGENT: &str = "kube-apiserver";
 /// The attempts at a call that fails for a while (apiserver `DefaultAuthWebhookRetryBackoff`).
 const ATTEMPTS: u32 = 5;
-/// The delay before the second of them.
+/// The usual delay before the second of them.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 /// The factor by which each delay is longer than the one before.
 const FACTOR: f64 = 1.5;
@@ -69,7 +71,16 @@ impl Expected {
 pub struct Remote {
     config: KubeConfig,
     timeout: Duration,
+    /// The delay before the second attempt.
+    first_delay: Duration,
     endpoint: Mutex<Option<(Instant, Arc<Endpoint>)>>,
+}
+
+/// Shows no secrets.
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remote").finish_non_exhaustive()
+    }
 }
 
 impl Remote {
@@ -82,11 +93,20 @@ impl Remote {
         let remote = Self {
             config: KubeConfig::read(path)?,
             timeout,
+            first_delay: FIRST_DELAY,
             endpoint: Mutex::default(),
         };
         let endpoint = Arc::new(remote.open()?);
         *remote.endpoint.lock() = Some((Instant::now(), endpoint));
         Ok(remote)
+    }
+
+    /// Changes the delay before the second attempt.
+    pub fn with_first_delay(self, first_delay: Duration) -> Self {
+        Self {
+            first_delay,
+            ..self
+        }
     }
 
     /// Posts a document, and returns the answer; tries again where it may help. `attempted` is told
@@ -100,7 +120,7 @@ impl Remote {
         expected: Expected,
         mut attempted: impl FnMut(&Result<Value, CallError>, Duration),
     ) -> Result<Value, CallError> {
-        let mut delay = FIRST_DELAY;
+        let mut delay = self.first_delay;
         let mut left = ATTEMPTS;
         loop {
             let start = Instant::now();
@@ -153,7 +173,7 @@ impl Remote {
         };
         let tls = tls::client_config(&trust, cert.as_ref(), protocols)?;
         let proxy = match &config.proxy {
-            None => Proxy::FromEnvironment(Arc::new(Matcher::from_env())),
+            None => Proxy::FromEnvironment(Arc::new(Proxies::from_env())),
             Some(url) => Proxy::Always(Arc::new(Matcher::builder().all(url.as_str()).build())),
         };
         let connector = Connector {

@@ -66,7 +66,7 @@ async fn post(client: &Client, config: &ClientConfig) -> Result<Value, WebhookEr
 
 async fn error(client: &Client, config: &ClientConfig) -> String {
     match post(client, config).await.expect_err("an error") {
-        WebhookError::Call(why) => why,
+        WebhookError::Call(why) => why.text,
         WebhookError::Configuration(why) => format!("configuration: {why}"),
     }
 }
@@ -173,8 +173,24 @@ async fn answers_that_are_none_are_told() {
             "no",
         ),
         (
-            Reply::Raw(307, vec![("Location", "/b".to_owned())], Vec::new()),
-            "Post \"URL\": 307 Temporary Redirect to \"/b\" is not followed",
+            Reply::Raw(
+                307,
+                vec![("Location", "http://localhost/b".to_owned())],
+                Vec::new(),
+            ),
+            "Post \"URL\": a redirect to http://localhost/b is not followed: it is not encrypted",
+        ),
+        (
+            Reply::Raw(
+                302,
+                vec![("Location", "ftp://localhost/b".to_owned())],
+                Vec::new(),
+            ),
+            "Post \"URL\": unsupported protocol scheme \"ftp\"",
+        ),
+        (
+            Reply::Raw(302, Vec::new(), Vec::new()),
+            "the server responded with the status code 302 but did not return more information",
         ),
         (
             Reply::Raw(200, Vec::new(), Vec::new()),
@@ -251,7 +267,7 @@ async fn a_webhook_that_hangs_is_left_and_nobody_else_waits() {
         "Post \"https://localhost:{}/hang?timeout=1s\": context deadline exceeded",
         server.port
     );
-    assert_eq!(late, Err(WebhookError::Call(expected)));
+    assert_eq!(late, Err(WebhookError::Call(CallError::late(expected))));
 }
 
 #[tokio::test]
@@ -416,4 +432,78 @@ fn services_have_an_address_or_say_why_not() {
         find(&[]),
         Err(r#"no endpoints available for service "a""#.to_owned())
     );
+}
+
+#[tokio::test]
+async fn redirects_are_followed_as_go_follows_them() {
+    let other = Webhook::start(|_| Reply::Json(review())).await;
+    let elsewhere = format!("https://127.0.0.1:{}/c?d=e", other.port);
+    let server = Webhook::start(move |seen| {
+        let to = |code, place: &str| {
+            Reply::Raw(
+                code,
+                vec![("Location", place.to_owned())],
+                b"moved".to_vec(),
+            )
+        };
+        match seen.uri.split('?').next().unwrap_or_default() {
+            "/a/start" => to(308, "next?x=y#fragment"),
+            "/a/next" => to(307, "/b"),
+            "/b" => to(302, "/got"),
+            "/away" => to(307, &elsewhere),
+            "/circle" => to(308, "/circle"),
+            _ => Reply::Json(review()),
+        }
+    })
+    .await;
+    let config =
+        serde_json::json!({"kind": "Config", "users": [{"name": "*", "user": {"token": "t"}}]});
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("config");
+    std::fs::write(&path, config.to_string()).expect("a file");
+    let auth = AuthInfos::read(&path).expect("credentials");
+    let client = Client::new(auth, Arc::new(Here(server.port)));
+    let ca = format!("{}{}", server.ca, other.ca);
+    let at = |path: &str| url(format!("https://localhost:{}{path}", server.port), &ca);
+    post(&client, &at("/a/start")).await.expect("an answer");
+    let seen = server.take();
+    let requests: Vec<_> = seen
+        .iter()
+        .map(|one| (one.uri.as_str(), one.body["asked"] == true))
+        .collect();
+    let (posted, got) = (true, false);
+    let expected = [
+        ("/a/start?timeout=10s", posted),
+        ("/a/next?x=y", posted),
+        ("/b", posted),
+        ("/got", got),
+    ];
+    assert_eq!(requests, expected);
+    assert!(
+        seen.iter()
+            .all(|one| one.headers["authorization"] == "Bearer t")
+    );
+    post(&client, &at("/away")).await.expect("an answer");
+    let seen = other.take();
+    assert_eq!(
+        (seen[0].uri.as_str(), seen[0].body["asked"] == true),
+        ("/c?d=e", true)
+    );
+    assert!(!seen[0].headers.contains_key("authorization"));
+    let url = format!("https://localhost:{}/circle?timeout=10s", server.port);
+    let expected = format!("Post \"{url}\": stopped after 10 redirects");
+    assert_eq!(error(&client, &at("/circle")).await, expected);
+    assert_eq!(server.take().len(), 11, "and the one that led away");
+    // What a Service redirects to itself stays at its endpoints.
+    let ca = Identity::new(&["hook.ns.svc"]);
+    let trusted = ca.ca.clone();
+    let server = Webhook::start_as(ca, |seen| match seen.uri.contains("moved") {
+        true => Reply::Json(review()),
+        false => Reply::Raw(307, vec![("Location", "/moved".to_owned())], Vec::new()),
+    })
+    .await;
+    let client = Client::new(AuthInfos::default(), Arc::new(Here(server.port)));
+    post(&client, &service("hook", &trusted))
+        .await
+        .expect("an answer");
 }

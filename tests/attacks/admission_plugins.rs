@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::support::webhook::{Reply, Webhook};
 use super::support::{TestServer, USER};
 use super::{ask, embedded};
 
@@ -132,4 +133,120 @@ async fn plugins_do_what_their_configuration_says() {
     let want = "configmaps \"free\" is forbidden: cannot set an ownerRef on a resource you can't \
                 delete: , <nil>";
     assert_eq!((status, &answer["message"]), (403, &json!(want)));
+}
+
+/// A kubeconfig file for a webhook, and the flags that have it asked about images.
+fn image_policy(folder: &std::path::Path, webhook: &Webhook, more: &str) -> [String; 2] {
+    let config = json!({
+        "kind": "Config", "apiVersion": "v1", "current-context": "c",
+        "clusters": [{"name": "s", "cluster": {
+            "server": format!("https://localhost:{}/images", webhook.port),
+            "certificate-authority": "ca.pem",
+        }}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "s", "user": "u"}}],
+    });
+    std::fs::write(folder.join("ca.pem"), &webhook.ca).unwrap();
+    let kubeconfig = folder.join("kubeconfig");
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let file = folder.join("images.yaml");
+    let kubeconfig = kubeconfig.display();
+    // The whole file is the configuration of the plugin, as it could be before it had a kind.
+    let text = format!("imagePolicy: {{kubeConfigFile: {kubeconfig}, retryBackoff: 1{more}}}\n");
+    std::fs::write(&file, text).unwrap();
+    [
+        "--enable-admission-plugins=ImagePolicyWebhook".to_owned(),
+        format!("--admission-control-config-file={}", file.display()),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_run_if_the_webhook_says_so() {
+    let webhook = Webhook::start(|seen| {
+        let image = seen.body["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
+        let (code, status) = match image {
+            "good" => (200, json!({"allowed": true, "auditAnnotations": {"a": "b"}})),
+            "bad" => (200, json!({"allowed": false, "reason": "not signed"})),
+            "silent" => (200, json!({"allowed": false})),
+            "gone" => return Reply::Close,
+            _ => (500, json!({})),
+        };
+        let review = json!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "status": status});
+        Reply::Raw(code, vec![("Content-Type", "application/json".to_owned())], review.to_string().into_bytes())
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let flags = image_policy(folder.path(), &webhook, "");
+    let (_folder, server) = embedded(&[&flags[0], &flags[1]]).await;
+    let account = json!({"metadata": {"name": "default"}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    post(&server, super::ADMIN, accounts, &account).await;
+    let pod = |name: &str, image: &str| {
+        json!({"metadata": {"name": name, "annotations": {"x.image-policy.k8s.io/y": "z", "other": "o"}}, "spec": {
+            "automountServiceAccountToken": false, "containers": [{"name": "c", "image": image}],
+        }})
+    };
+    let create =
+        async |name: &str, image: &str| post(&server, super::ADMIN, PODS, &pod(name, image)).await;
+    assert_eq!(create("a", "good").await.0, 201);
+    assert_eq!(create("b", "good").await.0, 201);
+    let seen = webhook.take();
+    assert_eq!(seen.len(), 1, "the answer is kept");
+    assert_eq!(seen[0].uri, "/images?timeout=30s");
+    assert_eq!(seen[0].headers["authorization"], "Bearer secret");
+    let asked = json!({
+        "kind": "ImageReview", "apiVersion": "imagepolicy.k8s.io/v1alpha1", "metadata": {},
+        "spec": {
+            "containers": [{"image": "good"}], "annotations": {"x.image-policy.k8s.io/y": "z"},
+            "namespace": "default",
+        },
+        "status": {"allowed": false},
+    });
+    assert_eq!(seen[0].body, asked);
+    for (image, why) in [
+        (
+            "bad",
+            "image policy webhook backend denied one or more images: not signed",
+        ),
+        ("silent", "one or more images rejected by webhook backend"),
+        ("broken", "an error on the server ("),
+        ("gone", "Post \"https://localhost:"),
+    ] {
+        let (status, told) = create("c", image).await;
+        let told = told.as_str().unwrap();
+        let told = told
+            .strip_prefix("pods \"c\" is forbidden: ")
+            .unwrap_or_default();
+        assert!(
+            status == 403 && told.starts_with(why),
+            "{image}: {status} {told}"
+        );
+    }
+    let seen = webhook.take();
+    let of = |image: &str| {
+        seen.iter()
+            .filter(|one| one.body["spec"]["containers"][0]["image"] == image)
+            .count()
+    };
+    assert_eq!(
+        [of("bad"), of("broken"), of("gone")],
+        [1, 5, 1],
+        "errors of the server are tried again"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_run_without_an_answer_where_the_configuration_says_so() {
+    let webhook = Webhook::start(|_| Reply::Close).await;
+    let folder = tempfile::tempdir().unwrap();
+    let flags = image_policy(folder.path(), &webhook, ", defaultAllow: true");
+    let (_folder, server) = embedded(&[&flags[0], &flags[1]]).await;
+    let account = json!({"metadata": {"name": "default"}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    post(&server, super::ADMIN, accounts, &account).await;
+    let pod = json!({"metadata": {"name": "a"}, "spec": {
+        "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}],
+    }});
+    assert_eq!(post(&server, super::ADMIN, PODS, &pod).await.0, 201);
+    assert!(!webhook.take().is_empty());
 }

@@ -7,6 +7,16 @@ use super::{PATIENCE, ask, both, start};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
+/// The Warning headers of an answer.
+fn warnings(answer: &super::Answer) -> Vec<String> {
+    answer
+        .headers
+        .get_all("warning")
+        .iter()
+        .map(|value| value.to_str().unwrap().to_owned())
+        .collect()
+}
+
 fn message(answer: &(u16, Value)) -> (u16, &str) {
     (answer.0, answer.1["message"].as_str().unwrap_or_default())
 }
@@ -179,6 +189,132 @@ async fn objects_of_webhook_converted_versions_are_kept_whole() {
     .await;
 }
 
+/// A Warning for each object that demands something that does not happen, and none for those that
+/// demand nothing.
+#[tokio::test]
+async fn writes_of_unenforced_objects_are_warned_about() {
+    let hook = json!({
+        "name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": {"url": "https://127.0.0.1:1/"},
+    });
+    let registration = |kind: &str, more: Value| {
+        let mut object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "a"}});
+        object
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        object
+    };
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]);
+    let flow = "flowcontrol.apiserver.k8s.io";
+    let level = json!({"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}});
+    let mut ruled = widgets("v1");
+    ruled["spec"]["conversion"] = json!({"strategy": "None"});
+    let schema = &mut ruled["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["x-kubernetes-validations"] = json!([{"rule": "has(self.spec)"}]);
+    let service = json!({"group": "metrics.k8s.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1,
+        "insecureSkipTLSVerify": true, "service": {"name": "a", "namespace": "default"}});
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    let objects = [
+        (
+            format!("{admission}/validatingwebhookconfigurations"),
+            registration(
+                "ValidatingWebhookConfiguration",
+                json!({"webhooks": [hook]}),
+            ),
+            false,
+        ),
+        (
+            format!("{admission}/mutatingwebhookconfigurations"),
+            registration("MutatingWebhookConfiguration", json!({"webhooks": []})),
+            false,
+        ),
+        (
+            format!("{admission}/validatingadmissionpolicies"),
+            registration(
+                "ValidatingAdmissionPolicy",
+                json!({"spec": {
+                    "matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "false"}],
+                }}),
+            ),
+            false,
+        ),
+        (
+            format!("{admission}/validatingadmissionpolicybindings"),
+            registration(
+                "ValidatingAdmissionPolicyBinding",
+                json!({"spec": {"policyName": "a", "validationActions": ["Deny"]}}),
+            ),
+            false,
+        ),
+        (
+            format!("/apis/{flow}/v1/prioritylevelconfigurations"),
+            json!({"apiVersion": format!("{flow}/v1"), "kind": "PriorityLevelConfiguration", "metadata": {"name": "a"}, "spec": level}),
+            false,
+        ),
+        (
+            format!("/apis/{flow}/v1/flowschemas"),
+            json!({"apiVersion": format!("{flow}/v1"), "kind": "FlowSchema", "metadata": {"name": "a"},
+                "spec": {"priorityLevelConfiguration": {"name": "a"}, "matchingPrecedence": 1000}}),
+            false,
+        ),
+        (
+            "/apis/apiregistration.k8s.io/v1/apiservices".to_owned(),
+            json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.metrics.k8s.io"}, "spec": service}),
+            true,
+        ),
+        (CRDS.to_owned(), ruled, false),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = start(folder.path(), Store::Embedded, &[]).await;
+    for (path, object, told) in &objects {
+        for path in [format!("{path}?dryRun=All"), path.clone()] {
+            let made = ask("POST", &path).json(object).send(&server).await;
+            assert_eq!(made.status, 201, "{path}: {:?}", made.body);
+            let text = format!("{} \\\"", object["kind"].as_str().unwrap());
+            let said = warnings(&made)
+                .iter()
+                .filter(|one| one.contains(" is stored but not enforced by this server: "))
+                .count();
+            assert_eq!(
+                said,
+                usize::from(*told),
+                "{path} {text}: {:?}",
+                warnings(&made)
+            );
+        }
+        let name = format!("{path}/{}", object["metadata"]["name"].as_str().unwrap());
+        let (merge, labels) = (
+            "application/merge-patch+json",
+            r#"{"metadata":{"labels":{"touched":"yes"}}}"#,
+        );
+        let touched = ask("PATCH", &name).body(merge, labels).send(&server).await;
+        assert_eq!(
+            (touched.status, warnings(&touched)),
+            (200, Vec::<String>::new()),
+            "{name}"
+        );
+    }
+
+    // The next server finds them all there, and says so.
+    server.terminate().await;
+    let server = start(folder.path(), Store::Embedded, &[]).await;
+    let log = server.log();
+    for (path, object, told) in objects.iter().filter(|(_, _, told)| *told) {
+        let (kind, name) = (
+            object["kind"].as_str().unwrap(),
+            object["metadata"]["name"].as_str().unwrap(),
+        );
+        let line = format!("{kind} \"{name}\" is stored but not enforced by this server: ");
+        assert_eq!(
+            log.lines()
+                .any(|one| one.contains("WARN") && one.contains(&line)),
+            *told,
+            "{path}:\n{log}"
+        );
+    }
+    assert!(!log.contains("system-leader-election"), "{log}");
+}
+
 fn pod(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 }
@@ -335,27 +471,6 @@ async fn privileged_containers_need_the_flag() {
             "{path}"
         );
     }
-}
-
-#[tokio::test]
-async fn a_plugin_that_cannot_run_cannot_be_asked_for() {
-    for plugin in ["ImagePolicyWebhook"] {
-        let flag = format!("--enable-admission-plugins=NodeRestriction,{plugin}");
-        let said = refusal(&[&flag]).await;
-        let want = format!(
-            "--enable-admission-plugins={plugin} is not supported: the plugin is not implemented ("
-        );
-        assert!(said.contains(&want), "{plugin}: {said}");
-    }
-    let absent = async |flags: &[&str]| -> Vec<String> {
-        let (_folder, server) = embedded(flags).await;
-        let log = server.log();
-        let told = log.lines().filter(|line| line.contains("WARN"));
-        told.filter_map(|line| line.split_once("admission plugin "))
-            .filter_map(|(_, rest)| Some(rest.split_once(" is on")?.0.to_owned()))
-            .collect()
-    };
-    assert!(absent(&[]).await.is_empty());
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod admission_metrics;
 mod admission_plugins;
-mod aggregation;
 mod authorization_webhooks;
 mod bodies;
 mod connections;

@@ -211,8 +211,12 @@ fn faults() -> Vec<(&'static str, Reply, &'static str)> {
         ),
         (
             "redirect",
-            Reply::Raw(302, vec![("Location", "/a".to_owned())], Vec::new()),
-            "failed to call webhook: Post \"URL\": 302 Found to \"/a\" is not followed",
+            Reply::Raw(
+                302,
+                vec![("Location", "http://localhost/a".to_owned())],
+                Vec::new(),
+            ),
+            "failed to call webhook: Post \"URL\": a redirect to http://localhost/a is not followed: it is not encrypted",
         ),
         (
             "absent",
@@ -586,6 +590,29 @@ async fn services_lead_to_webhooks() {
         })
         .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_of_this_server_is_this_server() {
+    let (_folder, server) = super::embedded(&[]).await;
+    let stranger = Identity::new(&["kubernetes.default.svc"]);
+    let own = json!({
+        "service": {"namespace": "default", "name": "kubernetes", "path": "/version"},
+        "caBundle": BASE64_STANDARD.encode(&stranger.ca),
+    });
+    register(
+        &server,
+        VALIDATING,
+        "own",
+        &[hook("own", own, "configmaps", json!({}))],
+    )
+    .await;
+    let (status, why) = create(&server, "a").await;
+    // It is found without its cluster IP, which leads nowhere here.
+    let want = "Internal error occurred: failed calling webhook \"own.example.com\": failed to call \
+                webhook: Post \"https://kubernetes.default.svc:443/version?timeout=5s\": tls: failed to \
+                verify certificate: x509: certificate signed by unknown authority";
+    assert_eq!((status, why.as_str()), (500, want));
 }
 
 #[tokio::test(flavor = "multi_thread")]

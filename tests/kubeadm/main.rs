@@ -151,6 +151,7 @@ async fn the_manifest_starts_a_server_that_its_probes_find_well() {
         "kubelet-client-certificate",
         "kubelet-client-key",
         "kubelet-preferred-address-types",
+        "proxy-client-cert-file",
     ] {
         assert!(
             log.lines()
@@ -221,10 +222,6 @@ fn added_flags_are_obeyed_or_reported() {
         (
             "--feature-gates=HPAScaleToZero=true",
             "HPAScaleToZero=true is not supported",
-        ),
-        (
-            "--enable-admission-plugins=ImagePolicyWebhook",
-            "the plugin is not implemented",
         ),
     ] {
         let said = config(&[refused]).expect_err(refused).to_string();

@@ -1,9 +1,12 @@
 //! Match conditions of policies and of webhooks (apiserver
 //! `admission/plugin/webhook/matchconditions`).
 
+use std::time::Instant;
+
 use super::activation::{Activation, Inputs};
 use super::compiler::{Compiler, Declarations, Expression, Returns, Variables};
 use super::evaluation::evaluate_one;
+use crate::admission::observation::ConditionLabels;
 use crate::auth::authz::aggregate;
 use crate::cel::Value;
 use crate::meta::{self, str_at};
@@ -49,7 +52,21 @@ pub async fn matches(
     variables: &Variables,
     inputs: Inputs<'_>,
     fails: bool,
+    labels: ConditionLabels<'_>,
 ) -> Match {
+    let start = Instant::now();
+    let (result, errors) = evaluate(conditions, variables, inputs, fails).await;
+    labels.evaluated(errors, start.elapsed());
+    result
+}
+
+/// Evaluates conditions; returns how many of them failed before the first that is false, too.
+async fn evaluate(
+    conditions: &[MatchCondition],
+    variables: &Variables,
+    inputs: Inputs<'_>,
+    fails: bool,
+) -> (Match, usize) {
     let failure = |why: String| match fails {
         true => Match::Error(why),
         false => Match::DoesNotMatch(None),
@@ -64,15 +81,18 @@ pub async fn matches(
     // All are evaluated before any counts: the budget may end at the last.
     for condition in conditions {
         match evaluate_one(&mut activation, &condition.expression, &mut budget).await {
-            Err(ended) => return failure(ended.to_string()),
+            // An evaluation that cannot go on is not counted as a condition that failed.
+            Err(ended) => return (failure(ended.to_string()), 0),
             Ok(Err(why)) => errors.push(why),
-            Ok(Ok(Value::Bool(false))) if not_met.is_none() => not_met = Some(&condition.name),
+            Ok(Ok(Value::Bool(false))) if not_met.is_none() => {
+                not_met = Some((&condition.name, errors.len()));
+            }
             Ok(Ok(_)) => {}
         }
     }
     match not_met {
-        Some(name) => Match::DoesNotMatch(Some(name.clone())),
-        None if errors.is_empty() => Match::Matches,
-        None => failure(aggregate(&errors)),
+        Some((name, failed)) => (Match::DoesNotMatch(Some(name.clone())), failed),
+        None if errors.is_empty() => (Match::Matches, 0),
+        None => (failure(aggregate(&errors)), errors.len()),
     }
 }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use super::*;
 use crate::admission::Operation;
+use crate::admission::observation::ConditionLabels;
 use crate::auth::User;
 use crate::auth::authz::{self, Authorizer, Decision};
 use crate::meta::{Gvk, Gvr, Object, Value, json};
@@ -481,7 +482,20 @@ async fn matched(conditions: &[(&str, &str)], fails: bool) -> Match {
     let given = Given::new();
     let request = given.request();
     let variables = compiler.finish();
-    matches(&conditions, &variables, given.inputs(&request), fails).await
+    let labels = ConditionLabels {
+        kind: "policy",
+        name: "p",
+        operation: Operation::Create,
+        step: "validate",
+    };
+    matches(
+        &conditions,
+        &variables,
+        given.inputs(&request),
+        fails,
+        labels,
+    )
+    .await
 }
 
 #[tokio::test]

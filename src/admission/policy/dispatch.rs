@@ -12,6 +12,7 @@ use crate::admission::cel::{
 };
 use crate::admission::kinds::Kinds;
 use crate::admission::matching::{Matched, RequestMatcher};
+use crate::admission::observation::ConditionLabels;
 use crate::admission::{Attributes, Objects};
 use crate::auth::authz::Authorizer;
 use crate::meta::status;
@@ -253,6 +254,13 @@ impl Subject<'_> {
         let request = self
             .dispatch
             .request(attributes, attributes.gvr, &self.matched.gvk);
-        cel::matches(conditions, variables, self.inputs(&request), policy.fails).await
+        let labels = ConditionLabels {
+            kind: "policy",
+            name: &policy.name,
+            operation: attributes.operation,
+            step: "validate",
+        };
+        let inputs = self.inputs(&request);
+        cel::matches(conditions, variables, inputs, policy.fails, labels).await
     }
 }

@@ -200,7 +200,8 @@ async fn events_are_limited_by_their_buckets() {
     });
     let settings = configured("EventRateLimit", configuration);
     let plugin = event_rate_limit::EventRateLimit::new(&settings.plugins.event_rate_limit);
-    let chain = Chain::new(vec![Box::new(plugin)]);
+    let calls = plugins::find("EventRateLimit").expect("a plugin").calls;
+    let chain = Chain::new(vec![(Box::new(plugin), calls)]);
     let write = async |namespace: &'static str, group: &str, dry_run: bool| {
         let event = json!({"source": {"component": "c"}, "involvedObject": {"name": "o"}});
         let mut request = Request::create(group, "events", namespace, event);

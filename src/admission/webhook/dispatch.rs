@@ -9,6 +9,7 @@ use super::review::{self, Invalid, Response, Shown};
 use crate::admission::cel::{self, Authorizations, Inputs, Match, Request};
 use crate::admission::kinds::Kinds;
 use crate::admission::matching::{Matched, RequestMatcher};
+use crate::admission::observation::{CallResult, ConditionLabels};
 use crate::admission::{Attributes, Objects};
 use crate::auth::authz::Authorizer;
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
@@ -46,11 +47,16 @@ pub fn is_exempt(gvk: &Gvk) -> bool {
 
 /// The end of a call that does not let the request through.
 pub enum Failure {
-    /// The webhook could not be asked; its failure policy decides.
-    Call(String),
-    /// The request is refused.
-    Refused(Status),
+    /// The webhook could not be asked; its failure policy decides. The code is that of metrics.
+    Call { why: String, code: u16 },
+    /// The webhook refuses the request.
+    Rejected(Status),
+    /// This server cannot do what the webhook says, or may not ask it.
+    Internal(Status),
 }
+
+/// The code for a webhook that did not answer, or not with what it should have.
+pub const UNAVAILABLE: u16 = 503;
 
 impl Failure {
     /// The answer to a request that a webhook could not be asked about and that depends on it.
@@ -59,6 +65,16 @@ impl Failure {
             "failed calling webhook {}: {why}",
             go::quote(&hook.name)
         ))
+    }
+
+    /// The result of the call in metrics.
+    pub fn result(&self, hook: &Hook) -> CallResult {
+        match self {
+            Self::Call { code, .. } if hook.fails => CallResult::FailedClosed(*code),
+            Self::Call { code, .. } => CallResult::FailedOpen(*code),
+            Self::Rejected(status) => CallResult::Rejected(status.code),
+            Self::Internal(_) => CallResult::Internal,
+        }
     }
 }
 
@@ -109,6 +125,7 @@ impl<'a> Dispatch<'a> {
         hook: &Hook,
         attributes: &Attributes<'_>,
         shown: &Shown<'_>,
+        kind: &'static str,
     ) -> status::Result<bool> {
         let Some((conditions, variables)) = hook.conditions() else {
             return Ok(true);
@@ -126,9 +143,18 @@ impl<'a> Dispatch<'a> {
             namespace: None,
             authorizer: Some(&self.authorizations),
         };
-        match cel::matches(conditions, variables, inputs, hook.fails).await {
+        let labels = ConditionLabels {
+            kind: "webhook",
+            name: &hook.name,
+            operation: attributes.operation,
+            step: kind,
+        };
+        match cel::matches(conditions, variables, inputs, hook.fails, labels).await {
             Match::Matches => Ok(true),
-            Match::DoesNotMatch(_) => Ok(false),
+            Match::DoesNotMatch(_) => {
+                labels.excluded();
+                Ok(false)
+            }
             Match::Error(why) => {
                 tracing::warn!(
                     "the conditions of webhook {} cannot be evaluated: {why}",
@@ -167,18 +193,24 @@ impl<'a> Dispatch<'a> {
     ) -> Result<Response, Failure> {
         if attributes.dry_run {
             let Some(takes_dry_runs) = hook.takes_dry_runs else {
-                return Err(Failure::Call("Webhook SideEffects is nil".to_owned()));
+                return Err(Failure::Call {
+                    why: "Webhook SideEffects is nil".to_owned(),
+                    code: 400,
+                });
             };
             if !takes_dry_runs {
                 let name = go::quote(&hook.name);
-                return Err(Failure::Refused(Status::bad_request(format!(
+                return Err(Failure::Internal(Status::bad_request(format!(
                     "admission webhook {name} does not support dry run"
                 ))));
             }
         }
         let Some(version) = hook.review else {
             let why = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
-            return Err(Failure::Call(why.to_owned()));
+            return Err(Failure::Call {
+                why: why.to_owned(),
+                code: 400,
+            });
         };
         let uid = random::uuid();
         let large = |object: &Object| object.is_larger_than(LARGE_BYTES);
@@ -195,20 +227,28 @@ impl<'a> Dispatch<'a> {
         };
         let answer = self.parts.client.post(&hook.client, body.into(), limits);
         let answer = answer.await.map_err(|why| {
-            Failure::Call(match why {
-                WebhookError::Configuration(why) => format!("could not get REST client: {why}"),
-                WebhookError::Call(why) => format!("failed to call webhook: {why}"),
-            })
+            let (why, code) = match why {
+                WebhookError::Configuration(why) => {
+                    (format!("could not get REST client: {why}"), 500)
+                }
+                WebhookError::Call(why) => {
+                    let code = why.code.unwrap_or(UNAVAILABLE);
+                    (format!("failed to call webhook: {why}"), code)
+                }
+            };
+            Failure::Call { why, code }
         })?;
         let is_large = str_at(&answer, "/response/patch").len() > LARGE_BYTES;
         let response = run_blocking_if(is_large, || {
             Response::read(&answer, version, &uid, mutating)
         })
         .map_err(|why| {
-            Failure::Call(match why {
+            let why = match why {
                 Invalid::Undecodable(why) => format!("failed to call webhook: {why}"),
                 Invalid::Response(why) => format!("received invalid webhook response: {why}"),
-            })
+            };
+            let code = UNAVAILABLE;
+            Failure::Call { why, code }
         })?;
         for (key, value) in &response.annotations {
             let key = format!("{}/{key}", hook.name);
@@ -219,7 +259,7 @@ impl<'a> Dispatch<'a> {
         }
         match response.allowed {
             true => Ok(response),
-            false => Err(Failure::Refused(response.refusal(&hook.name))),
+            false => Err(Failure::Rejected(response.refusal(&hook.name))),
         }
     }
 }

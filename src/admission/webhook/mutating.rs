@@ -3,15 +3,17 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 
 use super::configuration::Hook;
-use super::dispatch::{Dispatch, Failure, Parts, check_time, is_exempt, versioned};
+use super::dispatch::{Dispatch, Failure, Parts, UNAVAILABLE, check_time, is_exempt, versioned};
 use super::review::Response;
 use super::source::WebhookSource;
 use crate::admission::kinds::Unfit;
 use crate::admission::matching::Matched;
+use crate::admission::observation::{CallResult, webhook_called};
 use crate::admission::{Attributes, Plugin};
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::codec::json::Document;
@@ -21,6 +23,9 @@ use crate::meta::{Map, Object, Status, Value, go, json, status};
 /// The prefixes of the audit annotations.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 const PATCH: &str = "patch.webhook.admission.k8s.io/";
+
+/// The kind of webhooks in metrics.
+const KIND: &str = "admit";
 
 /// The plugin.
 pub struct MutatingAdmissionWebhook {
@@ -94,13 +99,15 @@ impl MutatingAdmissionWebhook {
         let object = versioned(&*self.parts.kinds, attributes.object(), names).await?;
         let old = versioned(&*self.parts.kinds, attributes.old, names).await?;
         let shown = dispatch.shown(&matched, object.as_deref(), old.as_deref());
-        if !dispatch.meets_conditions(hook, attributes, &shown).await? {
+        let met = dispatch.meets_conditions(hook, attributes, &shown, KIND);
+        if !met.await? {
             return Ok(());
         }
         // In the second round nobody is asked for the first time.
         if round == 1 && !attributes.reinvocation.webhooks.due.contains(&hook.uid) {
             return Ok(());
         }
+        let start = Instant::now();
         let answer = dispatch.call(hook, attributes, &shown, true).await;
         let place = format!("round_{round}_index_{index}");
         let patched = match answer {
@@ -111,6 +118,12 @@ impl MutatingAdmissionWebhook {
             Err(why) => Err(why),
         };
         drop((object, old));
+        let result = match &patched {
+            Ok(_) => CallResult::Allowed,
+            Err(why) => why.result(hook),
+        };
+        let labels = (hook.name.as_str(), KIND);
+        webhook_called(labels, attributes.operation, result, start.elapsed());
         let (patched, failed) = match patched {
             Ok(patched) => (patched, None),
             Err(why) => (None, Some(why)),
@@ -133,15 +146,15 @@ impl MutatingAdmissionWebhook {
         }
         match failed {
             None => Ok(()),
-            Some(Failure::Refused(status)) => Err(status),
-            Some(Failure::Call(why)) if hook.fails => {
+            Some(Failure::Rejected(status) | Failure::Internal(status)) => Err(status),
+            Some(Failure::Call { why, .. }) if hook.fails => {
                 tracing::warn!(
                     "failed calling webhook {}, failing closed: {why}",
                     hook.name
                 );
                 Err(Failure::of_call(hook, &why))
             }
-            Some(Failure::Call(why)) => {
+            Some(Failure::Call { why, .. }) => {
                 tracing::warn!("failed calling webhook {}, failing open: {why}", hook.name);
                 let key = format!("failed-open.{MUTATION}{place}");
                 attributes.notes.annotate(key, hook.name.clone());
@@ -166,14 +179,14 @@ impl MutatingAdmissionWebhook {
         let is_large = response.patch.len() > LARGE_BYTES;
         let read = run_blocking_if(is_large, || operations(&response.patch));
         let operations = read.map_err(|why| {
-            Failure::Call(format!(
-                "received undecodable patch in webhook response: {why}"
-            ))
+            let why = format!("received undecodable patch in webhook response: {why}");
+            let code = UNAVAILABLE;
+            Failure::Call { why, code }
         })?;
         if operations.is_empty() {
             return Ok(None);
         }
-        let refused = |why: &dyn std::fmt::Display| Failure::Refused(Status::internal(why));
+        let refused = |why: &dyn std::fmt::Display| Failure::Internal(Status::internal(why));
         let (Some(shown), Some(original)) = (shown, attributes.object()) else {
             let name = go::quote(&hook.name);
             return Err(refused(&format!(
@@ -182,7 +195,8 @@ impl MutatingAdmissionWebhook {
         };
         if response.patch_type != "JSONPatch" {
             let why = format!("unsupported patch type {}", go::quote(&response.patch_type));
-            return Err(Failure::Call(why));
+            let code = UNAVAILABLE;
+            return Err(Failure::Call { why, code });
         }
         let told = operations.iter().cloned().map(Value::Object).collect();
         let mut document = Value::Object(shown.0.clone());

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use futures::future::join_all;
@@ -11,11 +12,15 @@ use super::configuration::Hook;
 use super::dispatch::{Dispatch, Failure, Parts, check_time, is_exempt, versioned};
 use super::source::WebhookSource;
 use crate::admission::matching::Matched;
+use crate::admission::observation::{CallResult, webhook_called};
 use crate::admission::{Attributes, Plugin};
 use crate::meta::{Object, Status, status};
 
 /// The prefix of the audit annotations.
 const ANNOTATION: &str = "validating.webhook.admission.k8s.io/";
+
+/// The kind of webhooks in metrics.
+const KIND: &str = "validating";
 
 /// The plugin.
 pub struct ValidatingAdmissionWebhook {
@@ -45,7 +50,8 @@ impl Plugin for ValidatingAdmissionWebhook {
             let view = views.of(&self.parts, attributes, matched).await?;
             let (matched, object, old) = &views.0[view];
             let shown = dispatch.shown(matched, object.as_deref(), old.as_deref());
-            if dispatch.meets_conditions(hook, attributes, &shown).await? {
+            let met = dispatch.meets_conditions(hook, attributes, &shown, KIND);
+            if met.await? {
                 asked.push((hook, view));
             }
         }
@@ -58,7 +64,14 @@ impl Plugin for ValidatingAdmissionWebhook {
             let shown = dispatch.shown(matched, object.as_deref(), old.as_deref());
             let dispatch = &dispatch;
             async move {
+                let start = Instant::now();
                 let answer = dispatch.call(hook, attributes, &shown, false).await;
+                let result = match &answer {
+                    Ok(_) => CallResult::Allowed,
+                    Err(why) => why.result(hook),
+                };
+                let labels = (hook.name.as_str(), KIND);
+                webhook_called(labels, attributes.operation, result, start.elapsed());
                 answer
                     .map(drop)
                     .or_else(|why| judge(hook, index, why, attributes))
@@ -77,15 +90,15 @@ fn judge(
     attributes: &Attributes<'_>,
 ) -> Result<(), Status> {
     match why {
-        Failure::Refused(status) => Err(status),
-        Failure::Call(why) if hook.fails => {
+        Failure::Rejected(status) | Failure::Internal(status) => Err(status),
+        Failure::Call { why, .. } if hook.fails => {
             tracing::warn!(
                 "failed calling webhook {}, failing closed: {why}",
                 hook.name
             );
             Err(Failure::of_call(hook, &why))
         }
-        Failure::Call(why) => {
+        Failure::Call { why, .. } => {
             tracing::warn!("failed calling webhook {}, failing open: {why}", hook.name);
             let key = format!("failed-open.{ANNOTATION}round_0_index_{index}");
             attributes.notes.annotate(key, hook.name.clone());
