@@ -17,6 +17,7 @@ mod webhook;
 #[allow(dead_code, unused_imports)] // its users follow
 mod proxy;
 mod auth;
+mod audit;
 mod admission;
 mod registry;
 mod builtin;
@@ -36,6 +37,11 @@ pub mod internals {
     pub mod admission {
         pub use crate::admission::tolerations::{MAX_COMPARED, merge_tolerations};
         pub use crate::admission::{Operation, cel};
+    }
+    pub mod audit {
+        pub use crate::audit::{
+            Auditor, Blocking, Format, LogBackend, LogFile, Policy, RequestFacts, RotationSettings,
+        };
     }
     pub mod auth {
         pub use crate::auth::User;
@@ -106,6 +112,9 @@ pub mod internals {
         pub use crate::schema::{TypeRef, builtin};
     }
     pub mod storage {
+        pub mod encryption {
+            pub use crate::storage::encryption::{Cipher, EncryptedObject, check_configuration};
+        }
         pub use crate::storage::compaction::Compactor;
         pub use crate::storage::embedded::Embedded;
         pub use crate::storage::etcd3::{Config, Etcd3};

@@ -34,6 +34,12 @@ fn every_target_holds_over_its_seeds() {
         ("protobuf_pod", targets::protobuf_pod),
         ("selectors", targets::selectors),
         ("expressions", targets::expressions),
+        ("audit_policy", targets::audit_policy),
+        (
+            "encryption_configuration",
+            targets::encryption_configuration,
+        ),
+        ("encryption_envelope", targets::encryption_envelope),
     ];
     for (name, target) in all {
         assert!(run(name, target) > 300, "{name} has too few seeds");

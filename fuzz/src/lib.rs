@@ -2,6 +2,8 @@
 //! `tests/fuzz.rs` runs them over the seeds.
 
 use jiff::Timestamp;
+use keelson::internals::audit::Policy;
+use keelson::internals::auth::Attributes;
 use keelson::internals::cel::{
     Environment, PER_CALL_LIMIT, Type, Value as CelValue, compile, estimate, plan,
 };
@@ -10,6 +12,8 @@ use keelson::internals::merge::patch::strategic;
 use keelson::internals::merge::{self, OneVersion, Set, Ty, Writer};
 use keelson::internals::meta::{FieldSelector, Gvk, LabelSelector, Object, Value, json as value};
 use keelson::internals::schema;
+use keelson::internals::storage::encryption::{Cipher, EncryptedObject, check_configuration};
+use prost::Message;
 
 /// Bodies of applies: YAML or JSON. Every one is answered; what is applied by force can be applied
 /// again and changes nothing.
@@ -175,5 +179,62 @@ pub fn expressions(bytes: &[u8]) {
     match (once.value, twice.value) {
         (Ok(once), Ok(twice)) => assert_eq!(once.shown(), twice.shown(), "{text}"),
         (once, twice) => assert_eq!(once.err(), twice.err(), "{text}"),
+    }
+}
+
+/// Reads an audit policy, and asks one that is right about requests.
+pub fn audit_policy(bytes: &[u8]) {
+    let Ok(policy) = Policy::parse(bytes) else {
+        return;
+    };
+    let resource = Attributes {
+        verb: "get".to_owned(),
+        resource: "pods".to_owned(),
+        subresource: "status".to_owned(),
+        namespace: "kube-system".to_owned(),
+        resource_request: true,
+        ..Attributes::default()
+    };
+    let path = Attributes {
+        path: "/api/v1".to_owned(),
+        ..Attributes::default()
+    };
+    policy.evaluate(&resource);
+    policy.evaluate(&path);
+}
+
+/// Reads and checks an EncryptionConfiguration.
+pub fn encryption_configuration(bytes: &[u8]) {
+    let _ = check_configuration(bytes);
+}
+
+/// Reads encrypted values with every cipher.
+pub fn encryption_envelope(bytes: &[u8]) {
+    if let Ok(object) = EncryptedObject::decode(bytes) {
+        if object.validate().is_ok() {
+            object.source_id();
+        }
+        let again = EncryptedObject::decode(object.encode_to_vec().as_slice());
+        assert_eq!(again.as_ref(), Ok(&object), "an envelope is what it was");
+    }
+    let key = [7; 32];
+    let ciphers = [
+        Cipher::aes_gcm(&key),
+        Cipher::aes_cbc(&key),
+        Cipher::secretbox(&key),
+        Cipher::derived_aes_gcm(&key),
+    ];
+    for cipher in ciphers.into_iter().flatten() {
+        let _ = cipher.decrypt("/registry/secrets/default/a", bytes);
+        let mut sealed = Vec::new();
+        let place = "/registry/secrets/default/b";
+        let opened = cipher
+            .encrypt(place, bytes, &mut sealed)
+            .and_then(|()| cipher.decrypt(place, &sealed));
+        assert_eq!(
+            opened.as_deref(),
+            Ok(bytes),
+            "what is encrypted is decrypted"
+        );
     }
 }

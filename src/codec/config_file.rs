@@ -73,6 +73,11 @@ impl Fields {
         .unwrap_or_default()
     }
 
+    /// Returns the flag of a field; `None` if it is absent.
+    pub fn flag(&mut self, map: &Map, path: &Path, field: &str) -> Option<bool> {
+        self.scalar(map, path, field, "boolean", Value::as_bool)
+    }
+
     /// Returns the integer of a field; `None` if it is absent.
     pub fn integer(&mut self, map: &Map, path: &Path, field: &str) -> Option<i64> {
         self.scalar(map, path, field, "integer", Value::as_i64)
@@ -123,6 +128,17 @@ impl Fields {
         }
     }
 
+    /// Ends the reading, and returns what was unknown.
+    ///
+    /// # Errors
+    /// Names everything that cannot be understood.
+    pub fn finish_leniently(self) -> Result<Vec<String>, String> {
+        match self.wrong.is_empty() {
+            true => Ok(self.unknown),
+            false => Err(format!("strict decoding error: {}", self.wrong.join(", "))),
+        }
+    }
+
     fn scalar<T>(
         &mut self,
         map: &Map,
@@ -159,7 +175,7 @@ mod tests {
 
     #[test]
     fn problems_have_paths() {
-        let text = b"apiVersion: v1\nkind: A\nlist: [{a: 1, b: x, c: y}, 2]\nn: 3\n";
+        let text = b"apiVersion: v1\nkind: A\nlist: [{a: 1, b: x, c: y}, 2]\nother: 3\n";
         let (value, mut fields) = document(text, &[("v1", "A")]).expect("an object");
         let root = Path::default();
         let known = ["apiVersion", "kind", "list"];
@@ -174,7 +190,7 @@ mod tests {
         assert_eq!(
             fields.finish(),
             Err(
-                "strict decoding error: unknown field \"n\", unknown field \"list[0].c\", \
+                "strict decoding error: unknown field \"other\", unknown field \"list[0].c\", \
                  field \"list[0].a\" is no string, field \"list[1]\" is no object"
                     .to_owned()
             )

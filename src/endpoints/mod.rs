@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::Chain;
 use crate::admission::policy::references::Resolver;
+use crate::audit::Audit;
 use crate::auth::User;
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::authz::{self, Authorizer};
@@ -85,6 +86,8 @@ pub struct Request {
     pub query: Query,
     pub info: RequestInfo,
     pub user: Arc<User>,
+    /// The event that tells of it; `None` where it is not audited.
+    pub audit: Option<Arc<Audit>>,
     /// The store of the resource; `None` until the request is routed, and for what is no resource.
     pub store: Option<Arc<Store>>,
     /// The connection itself, after a response that switches protocols. For one handler to take.

@@ -44,6 +44,8 @@ pub fn status(status: &Status, output: Output) -> Response<Body> {
         ..output
     };
     let mut response = bytes(status.code, fixed, fixed_body(&object, fixed));
+    // For those who tell of it.
+    response.extensions_mut().insert(status.clone());
     let retry = status
         .details
         .as_ref()

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::api_enablement::ApiEnablement;
+use super::audit::AuditConfig;
 use super::authorization::Authorization;
 use super::flags::{Command, FeatureGates, FlagError, Flags, parse, split_list};
 use crate::admission::plugins::{self, Support};
@@ -49,6 +50,7 @@ pub struct Config {
     /// The number of threads that run tasks; `None` for one on each processor.
     pub(crate) worker_threads: Option<usize>,
     pub(crate) log: Log,
+    pub(crate) audit: AuditConfig,
 }
 
 /// Addresses and TLS.
@@ -343,6 +345,7 @@ impl Config {
                 verbosity: flags.int("v"),
                 json,
             },
+            audit: AuditConfig::from_flags(flags)?,
         })
     }
 }

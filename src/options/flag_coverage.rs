@@ -21,6 +21,7 @@ const ETCD: &str = "tests/attacks/etcd_flags.rs";
 const AUTHORIZATION: &str = "tests/attacks/authorization_webhooks.rs";
 const BY_FLAGS: &str = "the_webhook_of_the_flags_gets_reviews_of_their_version";
 const ENCRYPTION: &str = "tests/attacks/encryption.rs";
+const AUDIT: &str = "tests/attacks/audit.rs";
 const PEERS: &str = "tests/peers.rs";
 /// The typed value is checked here; its use is checked by the compiler (fields of [`Config`] that
 /// are never read are dead code).
@@ -35,6 +36,37 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("allow-privileged", HONESTY, "privileged_containers_need_the_flag"),
     ("anonymous-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("api-audiences", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
+    ("audit-log-batch-buffer-size", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("audit-log-batch-max-size", AUDIT, "logs_have_the_form_of_the_flags"),
+    ("audit-log-batch-max-wait", AUDIT, "logs_have_the_form_of_the_flags"),
+    ("audit-log-batch-throttle-burst", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("audit-log-batch-throttle-enable", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("audit-log-batch-throttle-qps", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("audit-log-compress", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("audit-log-format", AUDIT, "logs_have_the_form_of_the_flags"),
+    ("audit-log-maxage", AUDIT, "logs_are_rotated_without_loss"),
+    ("audit-log-maxbackup", AUDIT, "logs_are_rotated_without_loss"),
+    ("audit-log-maxsize", AUDIT, "logs_are_rotated_without_loss"),
+    ("audit-log-mode", AUDIT, "a_full_disk_refuses_requests_in_strict_mode_alone"),
+    ("audit-log-path", AUDIT, "requests_become_the_events_of_the_policy"),
+    ("audit-log-truncate-enabled", AUDIT, "logs_have_the_form_of_the_flags"),
+    ("audit-log-truncate-max-batch-size", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("audit-log-truncate-max-event-size", AUDIT, "logs_have_the_form_of_the_flags"),
+    ("audit-log-version", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("audit-policy-file", AUDIT, "requests_become_the_events_of_the_policy"),
+    ("audit-webhook-batch-buffer-size", AUDIT, "a_webhook_that_hangs_delays_nobody_in_batch_mode"),
+    ("audit-webhook-batch-max-size", AUDIT, "a_webhook_gets_lists_of_events_again_if_it_fails"),
+    ("audit-webhook-batch-max-wait", AUDIT, "a_webhook_gets_lists_of_events_again_if_it_fails"),
+    ("audit-webhook-batch-throttle-burst", AUDIT, "a_webhook_that_hangs_delays_nobody_in_batch_mode"),
+    ("audit-webhook-batch-throttle-enable", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("audit-webhook-batch-throttle-qps", AUDIT, "a_webhook_that_hangs_delays_nobody_in_batch_mode"),
+    ("audit-webhook-config-file", AUDIT, "a_webhook_gets_lists_of_events_again_if_it_fails"),
+    ("audit-webhook-initial-backoff", AUDIT, "a_webhook_gets_lists_of_events_again_if_it_fails"),
+    ("audit-webhook-mode", AUDIT, "a_webhook_that_hangs_delays_nobody_in_batch_mode"),
+    ("audit-webhook-truncate-enabled", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("audit-webhook-truncate-max-batch-size", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("audit-webhook-truncate-max-event-size", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("audit-webhook-version", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
     ("authorization-config", AUTHORIZATION, "a_webhook_decides_before_roles_do"),
     ("authorization-mode", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("authorization-policy-file", AUTHORIZATION, "policies_of_a_file_allow"),

@@ -3,6 +3,7 @@
 
 pub mod admission_configuration;
 pub mod api_enablement;
+pub mod audit;
 pub mod authorization;
 pub mod certificates;
 pub mod config;

@@ -288,6 +288,7 @@ mod tests {
             reflector: None,
             storage_overrides: Default::default(),
             health: Arc::default(),
+            auditor: None,
             shutdown: Shutdown::new(),
         };
         build(&deps, Arc::new(Nothing), &Clock::system())

@@ -207,6 +207,7 @@ fn filter_chain(
         paths: paths(&deps.health, authentication.discovery.load().is_some()),
     };
     Ok(HandlerChain {
+        auditor: deps.auditor.clone(),
         authenticator: authentication.chain.clone(),
         impersonation: Impersonation::new(
             cluster.authorizer.clone(),

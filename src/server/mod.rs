@@ -1,6 +1,7 @@
 //! The serving side: TLS, the listener, the chain of filters, reload and shutdown. The only module
 //! that knows every other.
 
+mod auditing;
 pub mod authentication;
 mod authorization;
 pub mod build;

@@ -451,6 +451,7 @@ mod tests {
             reflector: None,
             storage_overrides: Default::default(),
             health: Arc::default(),
+            auditor: None,
             shutdown: Shutdown::new(),
         };
         let (_, serving) = tls::set_up(&config.serving, &deps.identity.serving).expect("TLS");

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::deadline;
 use super::filters::{RequestLabels, RequestLog};
 use super::request_guard::RequestGuard;
+use crate::audit::Audit;
 use crate::endpoints::body::Body;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::telemetry::requests;
@@ -32,6 +33,8 @@ pub struct ResponseState {
     pub labels: Option<RequestLabels>,
     /// One of the watches and streams that are open.
     pub long_running: Option<GaugeGuard>,
+    /// The event of a watch or stream, to be told that it is complete.
+    pub audit: Option<Arc<Audit>>,
     /// The line to write when it is over.
     pub log: Option<Box<RequestLog>>,
     pending: Bytes,
@@ -48,6 +51,7 @@ impl ResponseState {
             labels: None,
             long_running: None,
             log: None,
+            audit: None,
             pending: Bytes::new(),
             sent: 0,
             ended: false,
@@ -58,6 +62,9 @@ impl ResponseState {
 impl Drop for ResponseState {
     fn drop(&mut self) {
         deadline::set_deadline(None);
+        if let Some(audit) = &self.audit {
+            audit.complete_in_background();
+        }
         if let Some(labels) = &self.labels {
             if self.ended {
                 requests::sized(&labels.as_metrics(), self.sent);

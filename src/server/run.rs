@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
+use super::auditing;
 use super::build::{BuildError, BuiltServer, build_server, hostname};
 use super::encryption::Encryption;
 use super::filters::HandlerChain;
@@ -20,6 +21,7 @@ use super::reload::{self, Reloader, SighupListener};
 use super::shutdown::{Shutdown, Signals};
 use super::storage_overrides::{Backend, StorageOverrides};
 use super::tls::{self, TlsError};
+use crate::audit::Auditor;
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::supervise::{FailureTracker, catch_panic};
@@ -62,6 +64,8 @@ pub enum RunError {
     Storage(#[from] StorageError),
     #[error("{0}")]
     Encryption(String),
+    #[error("{0}")]
+    Audit(String),
     #[error("listening on {address}: {source}")]
     Listen {
         address: SocketAddr,
@@ -86,6 +90,8 @@ pub struct ServerDeps {
     /// The stores of single resources.
     pub storage_overrides: StorageOverrides,
     pub health: Arc<Health>,
+    /// `None` if nothing is audited.
+    pub auditor: Option<Arc<Auditor>>,
     pub shutdown: Shutdown,
 }
 
@@ -169,7 +175,11 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
         endpoint_reconciler,
     } = prepared;
     let endpoint_reconciler = tokio::spawn(endpoint_reconciler.run(shutdown.stopping()));
+    let auditor = chain.auditor.clone();
     listener.serve(Arc::new(chain), shutdown, drain).await;
+    if let Some(auditor) = auditor {
+        auditor.shut_down().await;
+    }
     // It deregisters the server while the requests that run finish, in a bounded time.
     if endpoint_reconciler.await.is_err() {
         tracing::error!("what keeps the cluster's objects has panicked");
@@ -188,6 +198,7 @@ pub(super) struct Prepared {
 pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunError> {
     let (config, clock, hangup) = (Arc::new(config), Clock::system(), SighupListener::listen());
     data_dir::secure(&config.data_dir);
+    let auditor = auditing::start(&config.audit, &clock).map_err(RunError::Audit)?;
     let health = Arc::new(Health::default());
     // The store comes first: it is what a second server on the same directory fails on.
     let (etcd_files, mut etcds) = (reload::etcd_files(&config.storage)?, Vec::new());
@@ -217,6 +228,7 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
         reflector: backend.reflector.clone(),
         storage_overrides,
         health,
+        auditor,
         shutdown: shutdown.clone(),
     };
     let BuiltServer {

@@ -86,12 +86,36 @@ impl Endpoint {
         limits: Limits,
         expected: Option<Expected>,
     ) -> Result<Value, CallError> {
+        let (status, headers, body) = self.exchange(query, body, limits).await?;
+        let large = body.len() > LARGE_BYTES;
+        run_blocking_if(large, || decode(status, &headers, &body, expected))
+    }
+
+    /// Posts to the URL with a query. Any answer with a code of success will do.
+    ///
+    /// # Errors
+    /// Another answer, or none.
+    pub async fn deliver(&self, query: &str, body: Bytes, limits: Limits) -> Result<(), CallError> {
+        let (status, headers, body) = self.exchange(query, body, limits).await?;
+        match status.is_success() {
+            true => Ok(()),
+            false => decode(status, &headers, &body, None).map(drop),
+        }
+    }
+
+    /// Posts to the URL with a query, and returns the answer as it is.
+    async fn exchange(
+        &self,
+        query: &str,
+        body: Bytes,
+        limits: Limits,
+    ) -> Result<(StatusCode, HeaderMap, Bytes), CallError> {
         let deadline = Instant::now() + limits.timeout;
         let late = || CallError::late("context deadline exceeded");
         let url = format!("{}{query}", self.url);
         let failed = |why: CallError| why.wrap(|text| format!("Post {}: {text}", go::quote(&url)));
         let mut retries = 0;
-        let (status, headers, body) = loop {
+        loop {
             let sent = timeout_at(deadline.into(), self.travel(&url, &body)).await;
             let answer = sent.unwrap_or_else(|_| Err(late())).map_err(failed)?;
             let (head, body) = answer.into_parts();
@@ -123,10 +147,8 @@ impl Endpoint {
                     )
                 })
             })?;
-            break (head.status, head.headers, read);
-        };
-        let large = body.len() > LARGE_BYTES;
-        run_blocking_if(large, || decode(status, &headers, &body, expected))
+            return Ok((head.status, head.headers, read));
+        }
     }
 
     /// Sends a request and follows redirects, as Go's client does: 307 and 308 have the document

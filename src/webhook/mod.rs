@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 
 pub use auth_info::{AuthInfo, AuthInfos};
 pub use call_error::CallError;
-pub use remote::{Expected, Remote};
+pub use remote::{Expected, Remote, RetryDelays};
 #[cfg(test)]
 pub use service::NoServices;
 pub use service::{ServiceResolver, cluster_address, endpoint_address};

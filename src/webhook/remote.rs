@@ -33,6 +33,22 @@ const JITTER: f64 = 0.2;
 /// The size that an answer may have.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
+/// The delays between the attempts of [`Remote::deliver`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryDelays(Duration);
+
+impl RetryDelays {
+    /// Delays of which the first is this one, and each is longer than the one before.
+    pub fn starting_at(first: Duration) -> Self {
+        Self(first)
+    }
+}
+
+/// Returns a delay with something added to it at random.
+fn jittered(delay: Duration) -> Duration {
+    delay.mul_f64(1.0 + rand::rng().random_range(0.0..JITTER))
+}
+
 /// The type of an answer, which it need not tell.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
@@ -129,8 +145,7 @@ impl Remote {
             left -= 1;
             match answer {
                 Err(why) if why.transient && left > 0 => {
-                    let jitter = 1.0 + rand::rng().random_range(0.0..JITTER);
-                    tokio::time::sleep(delay.mul_f64(jitter)).await;
+                    tokio::time::sleep(jittered(delay)).await;
                     delay = delay.mul_f64(FACTOR);
                 }
                 answer => return answer,
@@ -138,14 +153,42 @@ impl Remote {
         }
     }
 
-    async fn attempt(&self, body: Bytes, expected: Expected) -> Result<Value, CallError> {
+    /// Posts a document to a service whose answer need not say anything. Whatever fails is tried
+    /// again, in vain after [`ATTEMPTS`].
+    ///
+    /// # Errors
+    /// The one of the last attempt.
+    pub async fn deliver(&self, body: Bytes, delays: RetryDelays) -> Result<(), CallError> {
+        let mut delay = delays.0;
+        for _ in 1..ATTEMPTS {
+            if self.deliver_once(body.clone()).await.is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(jittered(delay)).await;
+            delay = delay.mul_f64(FACTOR);
+        }
+        self.deliver_once(body).await
+    }
+
+    async fn deliver_once(&self, body: Bytes) -> Result<(), CallError> {
         let endpoint = self.endpoint().map_err(CallError::new)?;
+        let (query, limits) = self.call();
+        endpoint.deliver(&query, body, limits).await
+    }
+
+    /// Returns the query and the limits of a call.
+    fn call(&self) -> (String, Limits) {
         let nanos = i64::try_from(self.timeout.as_nanos()).unwrap_or(i64::MAX);
-        let query = format!("?timeout={}", go::format_duration(nanos));
         let limits = Limits {
             timeout: self.timeout,
             answer_bytes: MAX_ANSWER_BYTES,
         };
+        (format!("?timeout={}", go::format_duration(nanos)), limits)
+    }
+
+    async fn attempt(&self, body: Bytes, expected: Expected) -> Result<Value, CallError> {
+        let endpoint = self.endpoint().map_err(CallError::new)?;
+        let (query, limits) = self.call();
         endpoint.post(&query, body, limits, Some(expected)).await
     }
 

@@ -205,6 +205,7 @@ impl State {
         Ok(Authenticated {
             user: with_authenticated(found.user.clone()),
             warnings: found.warnings.clone(),
+            annotations: found.annotations.clone(),
         })
     }
 }

@@ -128,20 +128,25 @@ pub struct TokenUser {
     pub audiences: Vec<String>,
     /// Warnings for every client that uses the token.
     pub warnings: Vec<&'static str>,
+    pub annotations: Annotations,
 }
+
+/// The annotations about credentials for audit events.
+pub type Annotations = Vec<(&'static str, String)>;
 
 /// The user of a request, and warnings about its credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authenticated {
     pub user: User,
     pub warnings: Vec<&'static str>,
+    pub annotations: Annotations,
 }
 
 impl From<User> for Authenticated {
     fn from(user: User) -> Self {
         Self {
             user,
-            warnings: Vec::new(),
+            ..Self::default()
         }
     }
 }

@@ -122,7 +122,11 @@ impl Impersonation {
     ///
     /// # Errors
     /// 403 where the requestor may not be that user in any mode: that of the mode tried first.
-    pub async fn impersonate(&self, wanted: &User, attributes: &Attributes) -> Result<User> {
+    pub async fn impersonate(
+        &self,
+        wanted: &User,
+        attributes: &Attributes,
+    ) -> Result<(User, String)> {
         let last = self.last_modes.get(&attributes.user.name);
         let others = self
             .modes
@@ -140,7 +144,11 @@ impl Impersonation {
                     if last != Some(mode) {
                         self.last_modes.insert(attributes.user.name.clone(), mode);
                     }
-                    return Ok(user);
+                    let constraint = match mode.is_constrained() {
+                        true => format!("impersonate:{}", mode.name()),
+                        false => String::new(),
+                    };
+                    return Ok((user, constraint));
                 }
                 Err(status) => drop(refusal.get_or_insert(status)),
             }

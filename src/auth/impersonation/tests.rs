@@ -81,7 +81,7 @@ async fn listing(
     impersonation
         .impersonate(wanted, &attributes)
         .await
-        .map(|user| user.groups)
+        .map(|(user, _)| user.groups)
         .map_err(|status| status.message)
 }
 

@@ -42,6 +42,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     negotiate::body_media_type(&ctx.request.header(CONTENT_TYPE))?;
     let options = WriteOptions::from_query(&ctx.request.query, Write::Create)?;
     let mut object = ctx.decode_main(&body, options.field_validation)?;
+    ctx.audit_object(&object);
     for field in SYSTEM_FIELDS {
         object.metadata_mut().shift_remove(field);
     }

@@ -89,7 +89,9 @@ pub fn options(ctx: &RequestContext<'_>, body: &Bytes) -> Result<DeleteOptions> 
     if body.is_empty() {
         return DeleteOptions::from_query(&ctx.request.query);
     }
-    DeleteOptions::from_object(&decode(ctx, body)?)
+    let options = decode(ctx, body)?;
+    ctx.audit_object(&options);
+    DeleteOptions::from_object(&options)
 }
 
 /// Any group and version may name DeleteOptions; other kinds are no options.

@@ -1,6 +1,7 @@
 //! One handler per verb, and the context that they share: the request, its resource, its
 //! representation.
 
+mod audit;
 mod connect;
 mod create;
 mod custom;
@@ -22,14 +23,12 @@ mod write;
 
 pub use decode::resolve_kind;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, Response, header};
-use parking_lot::Mutex;
 
 use crate::admission::policy::references;
 use crate::admission::{self, Attributes, Notes, Operation, Reinvocation};
@@ -63,7 +62,6 @@ pub struct RequestContext<'a> {
     pub warnings: Warnings,
     /// The kind of the subresource, where it is not that of the resource.
     subresource_kind: Option<Gvk>,
-    audit_annotations: Mutex<AuditAnnotations>,
     /// The time at which the request has failed if it is not done.
     deadline: Instant,
 }
@@ -71,6 +69,10 @@ pub struct RequestContext<'a> {
 /// The time that a request may take that does not ask for less (apiserver
 /// `requestTimeoutUpperBound`).
 const MAX_TIME: Duration = Duration::from_secs(34);
+
+/// The annotation of requests for versions that will go (apiserver `endpoints/metrics`). None of
+/// them has a release in which it goes.
+const DEPRECATED: &str = "k8s.io/deprecated";
 
 /// The time that a request may take.
 fn time_limit(request: &Request) -> Duration {
@@ -81,27 +83,14 @@ fn time_limit(request: &Request) -> Duration {
     }
 }
 
-/// The most bytes that admission may add to the audit event of a request.
-const MAX_ANNOTATION_BYTES: usize = 1 << 20;
-
-/// The annotations of admission for the audit event of a request.
-#[derive(Debug, Default)]
-struct AuditAnnotations {
-    by_key: BTreeMap<String, String>,
-    bytes: usize,
-}
-
 impl Notes for RequestContext<'_> {
     fn warn(&self, text: String) {
         self.warnings.add(text);
     }
 
     fn annotate(&self, key: String, value: String) {
-        let mut annotations = self.audit_annotations.lock();
-        let bytes = annotations.bytes + key.len() + value.len();
-        if bytes <= MAX_ANNOTATION_BYTES && !annotations.by_key.contains_key(&key) {
-            annotations.by_key.insert(key, value);
-            annotations.bytes = bytes;
+        if let Some(audit) = &self.request.audit {
+            audit.annotate(&key, &value);
         }
     }
 }
@@ -124,8 +113,9 @@ async fn answer(api: &Api, request: &Request) -> Response<Body> {
         Ok(ctx) => (dispatch(&ctx).await, ctx.warnings.take()),
         Err(status) => (Err(status), Vec::new()),
     };
-    let mut response =
+    let response =
         answer.unwrap_or_else(|status| respond::status(&status, request.status_output()));
+    let mut response = audit::record(request, response).await;
     respond::add_warnings(&mut response, warnings);
     if api.compresses && request.info.verb != "watch" && compress::accepted(&request.headers) {
         response = compress::compress(response).await;
@@ -137,6 +127,7 @@ async fn dispatch(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let info = &ctx.request.info;
     if let Some(warning) = ctx.custom().and_then(Custom::deprecation) {
         ctx.warnings.add(warning);
+        ctx.annotate(DEPRECATED.to_owned(), "true".to_owned());
     }
     let (allowed, reads) = (
         ctx.check_verb(),
@@ -145,6 +136,7 @@ async fn dispatch(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     if let Some(warning) = deprecation(&ctx.store.resource.gvk).filter(|_| allowed.is_ok() || reads)
     {
         ctx.warnings.add(warning);
+        ctx.annotate(DEPRECATED.to_owned(), "true".to_owned());
     }
     allowed?;
     if !info.subresource.is_empty() {
@@ -212,7 +204,6 @@ impl<'a> RequestContext<'a> {
             store,
             output: Output::default(),
             warnings: Warnings::default(),
-            audit_annotations: Mutex::default(),
             deadline: Instant::now() + time_limit(request),
         }
         .negotiated()

@@ -85,6 +85,7 @@ pub(super) fn patch_type(ctx: &RequestContext<'_>) -> Result<PatchType> {
 pub async fn handle(ctx: &RequestContext<'_>, sub: Subresource<'_>) -> Result<Response<Body>> {
     let kind = patch_type(ctx)?;
     let body = ctx.read_body().await?;
+    ctx.audit_patch(&body);
     let write = if kind == PatchType::Apply {
         Write::Apply
     } else {

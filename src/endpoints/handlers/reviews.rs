@@ -76,6 +76,7 @@ async fn review(ctx: &RequestContext<'_>, body: &Bytes) -> Result<Response<Body>
     let mut object = ctx
         .decode_as(body, &resource.gvk, resource.ty(), options.field_validation)?
         .object;
+    ctx.audit_object(&object);
     ctx.check_namespace(&mut object)?;
     // Upstream tracks the fields of a review as of any other create, and before it is validated.
     let manager = ctx.manager(&options.field_manager);

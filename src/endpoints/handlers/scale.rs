@@ -67,6 +67,7 @@ pub async fn put(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Body>
     let mut scale = ctx
         .decode_as(&body, &scale_kind(), ty()?, options.field_validation)?
         .object;
+    ctx.audit_object(&scale);
     ctx.check_namespace(&mut scale)?;
     ctx.check_name(&scale)?;
     write(ctx, Change::Replace(scale), options).await

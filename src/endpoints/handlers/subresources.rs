@@ -95,6 +95,7 @@ pub fn decode(ctx: &RequestContext<'_>, body: &Bytes, options: &WriteOptions) ->
     let mut object = ctx
         .decode_as(body, &gvk, ty, options.field_validation)?
         .object;
+    ctx.audit_object(&object);
     ctx.check_namespace(&mut object)?;
     Ok(object)
 }
@@ -121,6 +122,7 @@ pub async fn bind_named(ctx: &RequestContext<'_>, body: Bytes) -> Result<Respons
             options.field_validation,
         )?
         .object;
+    ctx.audit_object(&binding);
     ctx.check_namespace(&mut binding)?;
     let pods = Gvr::new("", "v1", "pods");
     let store = ctx

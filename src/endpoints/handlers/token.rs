@@ -4,6 +4,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::Response;
 
+use crate::admission::Notes;
+use crate::auth::authn::jwt;
 use crate::base::random;
 use crate::merge;
 use crate::meta::options::{Write, WriteOptions};
@@ -16,6 +18,9 @@ use crate::endpoints::encode::Source;
 
 /// The lifetime of a token whose request names none, in seconds (`SetDefaults_TokenRequest`).
 pub const DEFAULT_SECONDS: i64 = 3600;
+
+/// The annotation with the ID of a token, for the audit event.
+const ISSUED: &str = "authentication.kubernetes.io/issued-credential-id";
 
 /// Signs tokens for service accounts.
 #[async_trait]
@@ -40,6 +45,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     let mut request = ctx
         .decode_as(&body, &gvk, ty, options.field_validation)?
         .object;
+    ctx.audit_object(&request);
     ctx.check_namespace(&mut request)?;
     if request.i64_at("/spec/expirationSeconds").is_none() {
         request
@@ -68,5 +74,8 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     shown.set_meta_str("creationTimestamp", &now);
     ctx.validate_unstored(&gvk, &mut shown, &options).await?;
     let answer = issuer.issue(&account, request).await?;
+    if let Some(token) = jwt::parse(answer.str_at("/status/token")) {
+        ctx.annotate(ISSUED.to_owned(), format!("JTI={}", token.claims.jti));
+    }
     ctx.answer(201, Source::Fixed(answer))
 }

@@ -25,6 +25,7 @@ pub async fn handle(
 ) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&ctx.request.query, Write::Update)?;
     let mut object = ctx.decode_main(&body, options.field_validation)?;
+    ctx.audit_object(&object);
     ctx.check_namespace(&mut object)?;
     ctx.check_name(&object)?;
     dedup_owner_references(&mut object, &ctx.warnings, "");

@@ -437,8 +437,8 @@ mod tests {
                 r#""kube-apiserver" does not take any arguments, got ["word"]"#,
             ),
             (
-                vec!["--audit-policy-file=p"],
-                "--audit-policy-file is not supported: auditing is not implemented",
+                vec!["--admission-control=p"],
+                "--admission-control is not supported: it is deprecated; use --enable-admission-plugins",
             ),
         ] {
             assert_eq!(error(&args), message);

@@ -2,7 +2,7 @@
 
 use http::Response;
 
-use super::{Filter, FilterContext, Next, max_in_flight};
+use super::{Filter, FilterContext, Next, audit, max_in_flight};
 use crate::auth::ANONYMOUS;
 use crate::auth::authn::{Authenticator, Credentials};
 use crate::endpoints::body::Body;
@@ -21,18 +21,19 @@ impl Filter for Authentication {
             peer: &connection.peer,
         };
         let authenticated = chain.authenticator.authenticate(&credentials).await;
-        let (user, warnings) = match authenticated {
+        let (user, warnings, annotations) = match authenticated {
             Ok(Some(known)) if known.user.name != ANONYMOUS => {
                 if !connection.authenticated(&known.user) {
                     return max_in_flight::too_many_requests();
                 }
-                (Some(known.user), known.warnings)
+                (Some(known.user), known.warnings, known.annotations)
             }
             other => {
                 if chain.goaway.unauthenticated {
                     connection.go_away();
                 }
-                (other.ok().flatten().map(|known| known.user), Vec::new())
+                let user = other.ok().flatten().map(|known| known.user);
+                (user, Vec::new(), Vec::new())
             }
         };
         let known = ctx.request_mut().and_then(|request| {
@@ -40,9 +41,13 @@ impl Filter for Authentication {
             request.user = user.ok_or_else(Status::unauthorized)?.into();
             Ok(())
         });
+        ctx.annotations = annotations;
         let mut response = match known {
             Ok(()) => N::handle(ctx).await,
-            Err(status) => ctx.status(&status),
+            Err(status) => {
+                audit::unauthenticated(ctx, &status).await;
+                ctx.status(&status)
+            }
         };
         respond::add_warnings(
             &mut response,

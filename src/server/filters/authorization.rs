@@ -5,6 +5,7 @@ use std::time::Instant;
 use http::Response;
 
 use super::{Filter, FilterContext, Next};
+use crate::audit::Audit;
 use crate::auth::authz::{self, Decision, Verdict};
 use crate::endpoints::body::Body;
 use crate::telemetry::metrics::{Counter, Histogram};
@@ -24,6 +25,10 @@ static SECONDS: Histogram = Histogram::new(
     ],
 );
 
+/// The annotations of audit events.
+const DECISION: &str = "authorization.k8s.io/decision";
+const REASON: &str = "authorization.k8s.io/reason";
+
 /// Answers 403 unless an authorizer allows the request, and 500 if it is not known whether one
 /// does.
 pub struct Authorization;
@@ -36,6 +41,9 @@ impl Filter for Authorization {
         let result = [told(&decision)];
         ATTEMPTS.inc(&result);
         SECONDS.observe(&result, start.elapsed().as_secs_f64());
+        if let Some(audit) = &ctx.audit {
+            annotate(audit, &decision);
+        }
         match decision {
             decision if decision.is_allowed() => N::handle(ctx).await,
             Decision {
@@ -44,6 +52,17 @@ impl Filter for Authorization {
             decision => ctx.status(&authz::forbidden(&attributes, &decision.reason)),
         }
     }
+}
+
+/// Records a decision in the audit event.
+fn annotate(audit: &Audit, decision: &Decision) {
+    let told = match (decision.is_allowed(), &decision.error) {
+        (true, _) => "allow",
+        (false, None) => "forbid",
+        (false, Some(_)) => return audit.annotate(REASON, "internal error"),
+    };
+    audit.annotate(DECISION, told);
+    audit.annotate(REASON, &decision.reason);
 }
 
 /// The result as it is counted (apiserver `endpoints/filters/metrics.go`).

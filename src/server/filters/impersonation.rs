@@ -1,5 +1,7 @@
 //! Impersonation (apiserver `endpoints/filters/impersonation`).
 
+use std::sync::Arc;
+
 use http::Response;
 
 use super::{Filter, FilterContext, Next};
@@ -23,7 +25,12 @@ async fn impersonate(ctx: &mut FilterContext<'_>) -> Result<()> {
     let wanted = impersonation::requested_user(&mut ctx.request_mut()?.headers)?;
     let Some(wanted) = wanted else { return Ok(()) };
     let attributes = ctx.request.attributes();
-    let user = ctx.chain.impersonation.impersonate(&wanted, &attributes);
-    ctx.request_mut()?.user = user.await?.into();
+    let impersonated = ctx.chain.impersonation.impersonate(&wanted, &attributes);
+    let (user, constraint) = impersonated.await?;
+    let user = Arc::new(user);
+    if let Some(audit) = &ctx.audit {
+        audit.impersonate(user.clone(), &constraint);
+    }
+    ctx.request_mut()?.user = user;
     Ok(())
 }

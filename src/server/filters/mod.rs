@@ -1,5 +1,6 @@
 //! The filters that every request passes, and the context that they share.
 
+mod audit;
 mod audit_id;
 mod authentication;
 mod authorization;
@@ -22,6 +23,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
+use crate::audit::{Audit, Auditor};
 use crate::auth::authn::{self, oidc};
 use crate::auth::authz::Authorizer;
 use crate::auth::impersonation::Impersonation;
@@ -61,7 +63,7 @@ type Filters = Chain![
     goaway::ProbabilisticGoaway,
     timeout::Timeout,
     authentication::Authentication,
-    // Audit goes here.
+    audit::AuditRequests,
     impersonation::Impersonate,
     // Flow control goes here, in place of the next.
     max_in_flight::MaxInFlight,
@@ -92,6 +94,8 @@ impl<F: Filter, N: Next> Next for Layer<F, N> {
 /// Everything behind the listener: the state that filters and router share.
 pub struct HandlerChain {
     pub authenticator: Arc<authn::Chain>,
+    /// `None` if nothing is audited.
+    pub auditor: Option<Arc<Auditor>>,
     pub impersonation: Impersonation,
     pub in_flight: InFlight,
     pub authorizer: Arc<dyn Authorizer>,
@@ -122,6 +126,10 @@ pub struct FilterContext<'a> {
     /// The time at which it had passed all filters.
     pub routed: Option<Instant>,
     pub log: Option<Box<RequestLog>>,
+    /// The annotations about the credentials for the event.
+    pub annotations: authn::Annotations,
+    /// The event that tells of the request; `None` where it is not audited.
+    pub audit: Option<Arc<Audit>>,
 }
 
 impl<'a> FilterContext<'a> {
@@ -151,6 +159,8 @@ impl<'a> FilterContext<'a> {
             is_long_running: false,
             routed: None,
             log: None,
+            annotations: Vec::new(),
+            audit: None,
         }
     }
 
@@ -171,6 +181,25 @@ impl<'a> FilterContext<'a> {
     /// A Status as the client reads it.
     pub fn status(&self, status: &Status) -> Response<Body> {
         respond::status(status, self.request.status_output())
+    }
+
+    /// Reports the answer to the audit backend: that it begins if it lasts, else that it is
+    /// complete.
+    async fn audit(&self, response: &mut Response<Body>) {
+        let status = response.extensions_mut().remove::<Status>();
+        let Some(audit) = &self.audit else { return };
+        if let Some(status) = &status {
+            audit.response_status(status);
+            if audit.tells_response() {
+                audit.response_object(status.to_value().to_string().into());
+            }
+        }
+        let code = response.status().as_u16();
+        if self.is_long_running {
+            audit.start(code).await;
+        } else {
+            audit.complete(code).await;
+        }
     }
 
     /// Wraps the answer in what goes with it while it is sent.
@@ -198,6 +227,7 @@ impl<'a> FilterContext<'a> {
             state.labels = labels;
         }
         state.log = self.log;
+        state.audit = self.audit.filter(|_| self.is_long_running);
         if let Some(log) = &mut state.log {
             log.status = parts.status.as_u16();
         }
@@ -225,7 +255,8 @@ impl Handler for HandlerChain {
         guard: Arc<RequestGuard>,
     ) -> Response<ResponseBody> {
         let mut ctx = FilterContext::new(self, connection, guard, request);
-        let response = Filters::handle(&mut ctx).await;
+        let mut response = Filters::handle(&mut ctx).await;
+        ctx.audit(&mut response).await;
         ctx.finish(response)
     }
 }

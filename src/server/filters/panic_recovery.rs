@@ -23,6 +23,9 @@ impl Filter for PanicRecovery {
             Err(panic) => panic,
         };
         log(ctx, &panic);
+        if let Some(audit) = &ctx.audit {
+            audit.panicked(&panic.message).await;
+        }
         requests::aborted(&ctx.labels().as_metrics());
         respond::text(
             500,

@@ -21,7 +21,11 @@ mod validation;
 /// The prefix of every encrypted value.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 
+pub use cipher::Cipher;
 pub use error::TransformError;
+pub use kms::EncryptedObject;
 pub use metrics::{hash, record_configuration, record_reload};
-pub use providers::{Configuration, Settings, Transformers, is_encrypted, read_file};
+pub use providers::{
+    Configuration, Settings, Transformers, check_configuration, is_encrypted, read_file,
+};
 pub use storage::EncryptedStorage;

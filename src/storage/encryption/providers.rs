@@ -74,6 +74,25 @@ pub fn read_file(path: &Path) -> Result<(Bytes, String), String> {
     Ok((bytes.into(), hash))
 }
 
+/// Checks the text of a configuration, and calls no plugin.
+///
+/// # Errors
+/// Says what is wrong, with the path of the field.
+pub fn check_configuration(bytes: &[u8]) -> Result<(), String> {
+    check(&config::read(bytes)?, true)
+}
+
+fn check(read: &[ResourceConfiguration], reload: bool) -> Result<(), String> {
+    let errors = validate(read, reload);
+    let errors = errors
+        .iter()
+        .map(|error| TransformError::permanent(error.to_string()));
+    match TransformError::aggregate(errors.collect()) {
+        Some(why) => Err(why.to_string()),
+        None => Ok(()),
+    }
+}
+
 impl Configuration {
     /// Reads and checks a configuration, and asks its plugins once.
     ///
@@ -89,13 +108,7 @@ impl Configuration {
                 "error decoding encryption provider configuration file {shown:?}: {why}"
             ))
         })?;
-        let errors: Vec<TransformError> = validate(&read, settings.reload)
-            .iter()
-            .map(|error| TransformError::permanent(error.to_string()))
-            .collect();
-        if let Some(why) = TransformError::aggregate(errors) {
-            return Err(parsing(why.to_string()));
-        }
+        check(&read, settings.reload).map_err(parsing)?;
         let mut builder = Builder::new(settings);
         for item in &read {
             builder

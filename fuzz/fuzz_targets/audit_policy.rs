@@ -1,0 +1,4 @@
+//! Audit policies.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| keelson_fuzz::audit_policy(bytes));

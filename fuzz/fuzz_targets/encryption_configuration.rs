@@ -1,0 +1,4 @@
+//! EncryptionConfigurations.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| keelson_fuzz::encryption_configuration(bytes));
