@@ -26,6 +26,7 @@ mod discovery;
 mod endpoints;
 mod options;
 mod controlplane;
+mod aggregator;
 mod server;
 
 pub use server::main;

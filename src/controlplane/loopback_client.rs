@@ -70,7 +70,11 @@ impl LoopbackClient {
             .await
     }
 
-    async fn delete_with(
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// 404 if it is gone, 409 if it is not the one that the options name, or the store's.
+    pub async fn delete_with(
         &self,
         gvr: &Gvr,
         namespace: &str,

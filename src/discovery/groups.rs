@@ -5,6 +5,8 @@ use aws_lc_rs::digest;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
+use super::ranks::{self, Rank};
+use super::{ListedVersion, RemoteVersion};
 use crate::meta::gvk::api_version;
 use crate::meta::{Gvk, Map, Value, json};
 use crate::schema::{ResourceDecl, SubresourceDecl};
@@ -20,6 +22,55 @@ pub struct Group<'a> {
 pub struct Version<'a> {
     pub name: &'a str,
     pub resources: Vec<&'a ResourceDecl>,
+}
+
+/// The names of a group and its versions, the preferred one first.
+#[derive(Clone)]
+pub struct ListedGroup<'a> {
+    pub name: &'a str,
+    pub versions: Vec<&'a str>,
+}
+
+impl<'a> ListedGroup<'a> {
+    /// The names of a group of this server.
+    pub fn of(group: &Group<'a>) -> Self {
+        Self {
+            name: group.name,
+            versions: group.versions.iter().map(|version| version.name).collect(),
+        }
+    }
+}
+
+/// Returns the groups of `/apis`: the one of the APIServices, then those that they list, by rank
+/// (kube-aggregator `apiserver/handler_apis.go`).
+pub fn listed<'a>(groups: &[Group<'a>], listed: &'a [ListedVersion]) -> Vec<ListedGroup<'a>> {
+    let own = groups
+        .iter()
+        .filter(|group| group.name == ranks::APIREGISTRATION);
+    let mut found: Vec<ListedGroup> = own.map(ListedGroup::of).collect();
+    let mut services: Vec<&ListedVersion> = listed
+        .iter()
+        .filter(|one| !matches!(one.group.as_str(), "" | ranks::APIREGISTRATION))
+        .collect();
+    services.sort_by_cached_key(|one| {
+        let name = format!("{}.{}", one.version, one.group);
+        (std::cmp::Reverse(one.rank.group), name)
+    });
+    let mut versions: Vec<(&str, Vec<(&str, i64)>)> = Vec::new();
+    for one in services {
+        let group = find_or_push(
+            &mut versions,
+            |(name, _)| *name == one.group,
+            || (&one.group, Vec::new()),
+        );
+        group.1.push((&one.version, one.rank.version));
+    }
+    for (name, mut versions) in versions {
+        ranks::sort_versions(&mut versions, |one| *one);
+        let versions = versions.into_iter().map(|(version, _)| version).collect();
+        found.push(ListedGroup { name, versions });
+    }
+    found
 }
 
 /// Collects resources into groups and versions. Groups and versions keep the order in which they
@@ -71,17 +122,16 @@ pub fn api_versions(groups: &[Group], server_address: &str) -> Value {
 }
 
 /// `GET /apis`: the named groups.
-pub fn api_group_list(groups: &[Group]) -> Value {
+pub fn api_group_list(groups: &[ListedGroup]) -> Value {
     let groups: Vec<Value> = groups
         .iter()
-        .filter(|group| !group.name.is_empty())
         .map(|group| Value::Object(group_body(group)))
         .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `GET /apis/GROUP`.
-pub fn api_group(group: &Group) -> Value {
+pub fn api_group(group: &ListedGroup) -> Value {
     let mut out = Map::from_iter([
         ("kind".to_owned(), "APIGroup".into()),
         ("apiVersion".to_owned(), "v1".into()),
@@ -90,11 +140,13 @@ pub fn api_group(group: &Group) -> Value {
     Value::Object(out)
 }
 
-fn group_body(group: &Group) -> Map {
+fn group_body(group: &ListedGroup) -> Map {
     let versions: Vec<Value> = group
         .versions
         .iter()
-        .map(|version| json!({"groupVersion": api_version(group.name, version.name), "version": version.name}))
+        .map(
+            |version| json!({"groupVersion": api_version(group.name, version), "version": version}),
+        )
         .collect();
     let preferred = versions.first().cloned().unwrap_or_default();
     Map::from_iter([
@@ -165,35 +217,87 @@ fn storage_version_hash(resource: &ResourceDecl) -> String {
     BASE64_STANDARD.encode(&digest::digest(&digest::SHA256, stored.as_bytes()).as_ref()[..8])
 }
 
-/// The aggregated document: of `/api` the core group alone, of `/apis` the others.
-pub fn discovery_list(groups: &[Group], core: bool) -> Value {
-    let items: Vec<Value> = groups
+/// A version in the aggregated document.
+struct DiscoveryVersion<'a> {
+    name: &'a str,
+    rank: Rank,
+    document: Value,
+}
+
+/// The aggregated document: of `/api` the core group alone, of `/apis` the others. A version that
+/// another server serves is that server's (apiserver `discovery/aggregated`).
+pub fn discovery_list(groups: &[Group], remote: &[RemoteVersion], core: bool) -> Value {
+    let remote = remote
         .iter()
-        .filter(|group| group.name.is_empty() == core)
-        .map(discovery_group)
+        .map(|one| (one.group.as_str(), remote_version(one)));
+    let local = groups.iter().flat_map(|group| {
+        let versions = group.versions.iter();
+        versions.map(|version| (group.name, local_version(group.name, version)))
+    });
+    let mut all: Vec<(&str, Vec<DiscoveryVersion>)> = Vec::new();
+    for (group, version) in remote
+        .chain(local)
+        .filter(|(group, _)| group.is_empty() == core)
+    {
+        let (_, versions) =
+            find_or_push(&mut all, |(name, _)| *name == group, || (group, Vec::new()));
+        if versions.iter().all(|known| known.name != version.name) {
+            versions.push(version);
+        }
+    }
+    let rank = |versions: &[DiscoveryVersion]| versions.iter().map(|one| one.rank.group).max();
+    all.sort_by(|(a, a_versions), (b, b_versions)| {
+        rank(b_versions).cmp(&rank(a_versions)).then(a.cmp(b))
+    });
+    let items: Vec<Value> = all
+        .into_iter()
+        .map(|(name, mut versions)| {
+            ranks::sort_versions(&mut versions, |one| (one.name, one.rank.version));
+            let versions: Vec<Value> = versions.into_iter().map(|one| one.document).collect();
+            let metadata = if name.is_empty() {
+                json!({})
+            } else {
+                json!({ "name": name })
+            };
+            json!({"metadata": metadata, "versions": versions})
+        })
         .collect();
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
 
-fn discovery_group(group: &Group) -> Value {
-    let metadata = if group.name.is_empty() {
-        json!({})
-    } else {
-        json!({"name": group.name})
-    };
-    let versions: Vec<Value> = group
-        .versions
+fn local_version<'a>(group: &str, version: &Version<'a>) -> DiscoveryVersion<'a> {
+    let resources: Vec<Value> = version
+        .resources
         .iter()
-        .map(|version| {
-            let resources: Vec<Value> = version
-                .resources
-                .iter()
-                .map(|resource| discovery_resource(resource))
-                .collect();
-            json!({"version": version.name, "resources": resources, "freshness": "Current"})
-        })
+        .map(|resource| discovery_resource(resource))
         .collect();
-    json!({"metadata": metadata, "versions": versions})
+    DiscoveryVersion {
+        name: version.name,
+        rank: ranks::local(group, version.name),
+        document: json!({"version": version.name, "resources": resources, "freshness": "Current"}),
+    }
+}
+
+fn remote_version(remote: &RemoteVersion) -> DiscoveryVersion<'_> {
+    let mut document = Map::from_iter([("version".to_owned(), remote.version.as_str().into())]);
+    if remote
+        .resources
+        .as_array()
+        .is_some_and(|all| !all.is_empty())
+    {
+        document.insert("resources", remote.resources.clone());
+    }
+    let freshness = if remote.is_current {
+        "Current"
+    } else {
+        "Stale"
+    };
+    document.insert("freshness", freshness.into());
+    DiscoveryVersion {
+        name: &remote.version,
+        rank: remote.rank,
+        document: document.into(),
+    }
 }
 
 fn discovery_resource(resource: &ResourceDecl) -> Value {

@@ -6,6 +6,7 @@ mod groups;
 mod negotiate;
 pub mod openapi;
 mod protobuf;
+pub mod ranks;
 pub mod version;
 
 use std::borrow::Cow;
@@ -20,8 +21,9 @@ use crate::meta::go::url::query_parameters;
 use crate::meta::status::Result;
 use crate::meta::{Status, Value, json};
 use crate::schema::ResourceDecl;
+use ranks::Rank;
 
-use groups::Group;
+use groups::{Group, ListedGroup};
 use negotiate::{DocumentFormat, Endpoint, Negotiated};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -33,6 +35,34 @@ pub struct ServerInfo {
     pub server_address: String,
     /// Paths that are served outside the API, such as `/healthz`; `GET /` lists them.
     pub paths: Vec<String>,
+}
+
+/// A group and version for which there is an APIService.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedVersion {
+    pub group: String,
+    pub version: String,
+    pub rank: Rank,
+}
+
+/// A group and version that another server serves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemoteVersion {
+    pub group: String,
+    pub version: String,
+    pub rank: Rank,
+    /// A list of `APIResourceDiscovery`; empty as long as nothing is known.
+    pub resources: Value,
+    /// False if the server could not be asked of late.
+    pub is_current: bool,
+}
+
+/// The share of the cluster's APIServices in the documents.
+#[derive(Clone, Debug, Default)]
+pub struct ApiServices {
+    /// The groups and versions of `/apis`, in no order.
+    pub listed: Vec<ListedVersion>,
+    pub remote: Vec<RemoteVersion>,
 }
 
 /// Every discovery document for one set of resources; made anew when the set changes.
@@ -49,11 +79,11 @@ struct Document {
 }
 
 impl Documents {
-    /// Renders the documents. Groups and versions are shown in the order in which their first
-    /// resource comes: the built-in ones in the order of [`crate::schema::Schema::resources`], then
-    /// those of CRDs by group name.
+    /// Renders the documents. `/apis` has the groups and versions of APIServices and its own group,
+    /// its aggregated form those that this server and others serve.
     pub fn new<'a>(
         resources: impl IntoIterator<Item = &'a ResourceDecl>,
+        services: &ApiServices,
         about: &ServerInfo,
     ) -> Self {
         let groups = groups::collect(resources);
@@ -61,45 +91,37 @@ impl Documents {
         for group in &groups {
             for version in &group.versions {
                 let path = format!("{}/{}", group_path(group.name), version.name);
-                by_path.insert(
-                    path,
-                    Document::new(
-                        Endpoint::Route,
-                        &groups::api_resource_list(group.name, version),
-                    ),
-                );
+                let list = groups::api_resource_list(group.name, version);
+                by_path.insert(path, Document::new(Endpoint::Route, &list));
             }
-            if !group.name.is_empty() {
-                // The aggregator's own group is behind its own go-restful.
-                let endpoint = if group.name == "apiregistration.k8s.io" {
-                    Endpoint::Route
-                } else {
-                    Endpoint::Plain
-                };
-                by_path.insert(
-                    group_path(group.name),
-                    Document::new(endpoint, &groups::api_group(group)),
-                );
-            }
+        }
+        let listed = groups::listed(&groups, &services.listed);
+        // Those without an APIService are served all the same.
+        let own = groups.iter().filter(|group| !group.name.is_empty());
+        let own = own.map(ListedGroup::of);
+        for group in own.chain(listed.iter().cloned()) {
+            // The aggregator's own group is behind its own go-restful.
+            let endpoint = match group.name {
+                ranks::APIREGISTRATION => Endpoint::Route,
+                _ => Endpoint::Plain,
+            };
+            let document = Document::new(endpoint, &groups::api_group(&group));
+            by_path.insert(group_path(group.name), document);
         }
         let core = Document::new(
             Endpoint::Route,
             &groups::api_versions(&groups, &about.server_address),
         );
-        by_path.insert(
-            "/api".to_owned(),
-            core.with_aggregated(&groups::discovery_list(&groups, true)),
-        );
-        let named = Document::new(Endpoint::Plain, &groups::api_group_list(&groups));
-        by_path.insert(
-            "/apis".to_owned(),
-            named.with_aggregated(&groups::discovery_list(&groups, false)),
-        );
+        let core_groups = groups::discovery_list(&groups, &services.remote, true);
+        by_path.insert("/api".to_owned(), core.with_aggregated(&core_groups));
+        let named = Document::new(Endpoint::Plain, &groups::api_group_list(&listed));
+        let named_groups = groups::discovery_list(&groups, &services.remote, false);
+        by_path.insert("/apis".to_owned(), named.with_aggregated(&named_groups));
         by_path.insert(
             "/version".to_owned(),
             Document::raw(Endpoint::JsonRoute, &version::info()),
         );
-        let index = index(&groups, about);
+        let index = index(&groups, &listed, about);
         by_path.insert("/".to_owned(), Document::raw(Endpoint::JsonAlways, &index));
         by_path.insert(
             "/index.html".to_owned(),
@@ -223,7 +245,7 @@ fn group_path(group: &str) -> String {
 }
 
 /// `GET /`: every path, sorted.
-fn index(groups: &[Group], about: &ServerInfo) -> Value {
+fn index(groups: &[Group], listed: &[ListedGroup], about: &ServerInfo) -> Value {
     let mut paths: Vec<String> = [
         "/api",
         "/apis",
@@ -235,14 +257,14 @@ fn index(groups: &[Group], about: &ServerInfo) -> Value {
     ]
     .map(str::to_owned)
     .to_vec();
-    for group in groups {
+    for group in groups
+        .iter()
+        .map(ListedGroup::of)
+        .chain(listed.iter().cloned())
+    {
         let path = group_path(group.name);
-        paths.extend(
-            group
-                .versions
-                .iter()
-                .map(|version| format!("{path}/{}", version.name)),
-        );
+        let versions = group.versions.iter();
+        paths.extend(versions.map(|version| format!("{path}/{version}")));
         paths.push(path);
     }
     paths.extend(about.paths.iter().cloned());

@@ -23,6 +23,11 @@ fn resource(group: &str, version: &str, resource: &str, kind: &str) -> ResourceD
 }
 
 fn documents() -> Documents {
+    documents_with(Vec::new())
+}
+
+/// The documents of a few resources, and of other servers.
+fn documents_with(remote: Vec<RemoteVersion>) -> Documents {
     let binding = ResourceDecl {
         storage_prefix: String::new(),
         verbs: vec!["create".to_owned()],
@@ -58,7 +63,25 @@ fn documents() -> Documents {
         server_address: "10.0.0.1:6444".to_owned(),
         paths: vec!["/healthz".to_owned()],
     };
-    Documents::new(&[binding, deployment, hpa("v2"), hpa("v1")], &about)
+    let listed = |group: &str, version: &str| ListedVersion {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        rank: ranks::local(group, version),
+    };
+    let services = ApiServices {
+        listed: vec![
+            listed("autoscaling", "v1"),
+            listed("autoscaling", "v2"),
+            listed("apps", "v1"),
+            listed("", "v1"),
+        ],
+        remote,
+    };
+    Documents::new(
+        &[binding, deployment, hpa("v2"), hpa("v1")],
+        &services,
+        &about,
+    )
 }
 
 fn headers(accept: &str) -> HeaderMap {
@@ -269,4 +292,58 @@ fn browsers_and_curl_get_indented_json() {
     assert_eq!(lines("", "kubectl/v1.36"), 1);
     assert_eq!(lines("pretty=false", "curl/8"), 1);
     assert!(lines("pretty=1", "kubectl/v1.36") > 10 && lines("", "curl/8") > 10);
+}
+
+#[test]
+fn other_servers_have_their_place_in_the_aggregated_document() {
+    let remote = |group: &str, version: &str, rank: [i64; 2], is_current| RemoteVersion {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        rank: Rank {
+            group: rank[0],
+            version: rank[1],
+        },
+        resources: match is_current {
+            true => json!([{"resource": "metrics"}]),
+            false => json!([]),
+        },
+        is_current,
+    };
+    let documents = documents_with(vec![
+        remote("metrics.k8s.io", "v1beta1", [100, 100], true),
+        remote("first.example.com", "v1", [20_000, 1], false),
+        // Another server in the place of this one, and above its other version.
+        remote("autoscaling", "v1", [100, 40], true),
+    ]);
+    let answer = documents.answer(&Method::GET, "/apis", "", &headers(AGGREGATED));
+    let answer = answer.expect("a document").expect("an answer");
+    let list: Value = serde_json::from_slice(answer.body()).expect("JSON");
+    let shown: Vec<String> = list["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .flat_map(|group| {
+            let versions = group["versions"].as_array().expect("versions").iter();
+            versions.map(|version| {
+                let first = version["resources"][0]["resource"].as_str();
+                format!(
+                    "{}/{} {} {}",
+                    group["metadata"]["name"].as_str().unwrap_or_default(),
+                    version["version"].as_str().unwrap_or_default(),
+                    first.unwrap_or("none"),
+                    version["freshness"].as_str().unwrap_or_default(),
+                )
+            })
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "first.example.com/v1 none Stale",
+            "apps/v1 deployments Current",
+            "autoscaling/v1 metrics Current",
+            "autoscaling/v2 horizontalpodautoscalers Current",
+            "metrics.k8s.io/v1beta1 metrics Current",
+        ]
+    );
 }

@@ -154,6 +154,11 @@ impl RequestBody {
         }
     }
 
+    /// Takes the body as it comes in, for another server; `None` if it has been read before.
+    pub fn take(&self) -> Option<Incoming> {
+        self.incoming.lock().take()
+    }
+
     /// Reports whether the rest of the body is awaited.
     pub fn is_reading(&self) -> bool {
         self.is_reading.load(Ordering::Relaxed)

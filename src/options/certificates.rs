@@ -16,6 +16,7 @@ use rcgen::{
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
+use super::aggregation::CLIENT_FLAGS;
 use super::config::{CertFiles, Config, RequestHeader};
 pub use super::credential_files::{CertError, CertKeyPair, CredentialFile, FileContent};
 use super::data_dir;
@@ -47,6 +48,8 @@ pub struct Identity {
     pub client_ca: FileContent,
     /// The front proxy, with its authorities.
     pub request_header: Option<(RequestHeader, FileContent)>,
+    /// The certificate by which extension servers know this one.
+    pub proxy_client: Option<CertKeyPair>,
     /// The static tokens.
     pub token_file: Option<FileContent>,
     /// The key that signs service account tokens; `None` if only public keys are known.
@@ -125,6 +128,7 @@ pub fn prepare(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Ide
         None
     };
     let request_header = front_proxy(config, &pki, own_client_ca, now)?;
+    let proxy_client = proxy_client(config, &pki, own_client_ca)?;
     let token_file = config.authentication.token_file.as_deref();
     let token_file = token_file
         .map(|path| CredentialFile::of_flag("token-auth-file", path).read())
@@ -134,6 +138,7 @@ pub fn prepare(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Ide
         serving,
         client_ca,
         request_header,
+        proxy_client,
         token_file,
         signing_key,
         public_keys,
@@ -314,6 +319,23 @@ fn front_proxy(
         extra_prefixes: vec!["X-Remote-Extra-".to_owned()],
     };
     Ok(Some((header, CredentialFile::own(ca).read()?)))
+}
+
+/// The certificate of the flags; that of the front proxy of a server that has its own.
+fn proxy_client(
+    config: &Config,
+    pki: &Path,
+    own_client_ca: bool,
+) -> Result<Option<CertKeyPair>, CertError> {
+    if let Some(files) = &config.aggregation.client {
+        return CertKeyPair::read(files, Some(CLIENT_FLAGS)).map(Some);
+    }
+    let is_own = own_client_ca && config.authentication.request_header.client_ca.is_none();
+    let files = CertFiles {
+        cert: pki.join("front-proxy-client.crt"),
+        key: pki.join("front-proxy-client.key"),
+    };
+    is_own.then(|| CertKeyPair::read(&files, None)).transpose()
 }
 
 /// The key that signs, if there is one, and those that verify.

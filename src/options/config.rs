@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::aggregation::Aggregation;
 use super::api_enablement::ApiEnablement;
 use super::audit::AuditConfig;
 use super::authorization::Authorization;
+pub use super::cert_files::CertFiles;
+use super::cert_files::path;
 use super::flags::{Command, FeatureGates, FlagError, Flags, parse, split_list};
 use crate::admission::plugins::{self, Support};
 
@@ -37,6 +40,7 @@ pub struct Config {
     pub(crate) authorization: Authorization,
     pub(crate) admission: Admission,
     pub(crate) services: Services,
+    pub(crate) aggregation: Aggregation,
     pub(crate) requests: Requests,
     pub(crate) shutdown: Shutdown,
     /// The API versions and resources that are served.
@@ -74,13 +78,6 @@ pub struct Serving {
     pub(crate) http2: bool,
     pub(crate) max_streams: u32,
     pub(crate) reuse_port: bool,
-}
-
-/// A certificate chain and its key, as PEM files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertFiles {
-    pub(crate) cert: PathBuf,
-    pub(crate) key: PathBuf,
 }
 
 /// A certificate for some host names.
@@ -330,6 +327,7 @@ impl Config {
             authorization: Authorization::from_flags(flags)?,
             admission: Admission::from_flags(flags)?,
             services: Services::from_flags(flags)?,
+            aggregation: Aggregation::from_flags(flags)?,
             requests: Requests::from_flags(flags)?,
             shutdown: Shutdown {
                 delay: flags.duration("shutdown-delay-duration"),
@@ -381,7 +379,7 @@ impl Serving {
             port: number(flags, "secure-port")?,
             external_hostname: flags.text("external-hostname").to_owned(),
             cert_dir: path(flags, "cert-dir"),
-            tls: cert_files(flags, "tls-cert-file", "tls-private-key-file")?,
+            tls: CertFiles::of_flags(flags, ["tls-cert-file", "tls-private-key-file"])?,
             sni: flags
                 .array("tls-sni-cert-key")
                 .iter()
@@ -407,7 +405,7 @@ impl StorageConfig {
                 .map(|text| etcd_override(text))
                 .collect::<Result<_, _>>()?,
             etcd_ca: path(flags, "etcd-cafile"),
-            etcd_client: cert_files(flags, "etcd-certfile", "etcd-keyfile")?,
+            etcd_client: CertFiles::of_flags(flags, ["etcd-certfile", "etcd-keyfile"])?,
             prefix: format!("/{}", flags.text("etcd-prefix").trim_matches('/')),
             compaction_interval: Some(flags.duration("etcd-compaction-interval"))
                 .filter(|interval| !interval.is_zero()),
@@ -618,12 +616,6 @@ fn worker_threads(flags: &Flags) -> Result<Option<usize>, FlagError> {
     }
 }
 
-fn path(flags: &Flags, name: &str) -> Option<PathBuf> {
-    Some(flags.text(name))
-        .filter(|text| !text.is_empty())
-        .map(PathBuf::from)
-}
-
 fn address(flags: &Flags, name: &str) -> Result<Option<IpAddr>, FlagError> {
     let text = flags.text(name);
     if text.is_empty() {
@@ -643,17 +635,6 @@ fn address(flags: &Flags, name: &str) -> Result<Option<IpAddr>, FlagError> {
 fn number<T: TryFrom<i64>>(flags: &Flags, name: &str) -> Result<T, FlagError> {
     T::try_from(flags.int(name))
         .map_err(|_| FlagError::new(format!("--{name}={} is out of range", flags.int(name))))
-}
-
-/// Two flags that make sense only together.
-fn cert_files(flags: &Flags, cert: &str, key: &str) -> Result<Option<CertFiles>, FlagError> {
-    match (path(flags, cert), path(flags, key)) {
-        (Some(cert), Some(key)) => Ok(Some(CertFiles { cert, key })),
-        (None, None) => Ok(None),
-        _ => Err(FlagError::new(format!(
-            "--{cert} and --{key} must be specified together"
-        ))),
-    }
 }
 
 /// `CERT,KEY` or `CERT,KEY:name,name`.

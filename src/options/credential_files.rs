@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::config::CertFiles;
+use super::cert_files::CertFiles;
+use crate::webhook::tls::ClientCert;
 
 /// The largest file that is read, in bytes: a token file may have many lines.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -132,6 +133,16 @@ impl FileContent {
     /// It is not UTF-8.
     pub fn text(&self) -> Result<&str, CertError> {
         std::str::from_utf8(&self.bytes).map_err(|why| self.file.error(why))
+    }
+}
+
+/// The pair as clients present it.
+impl From<CertKeyPair> for ClientCert {
+    fn from(pair: CertKeyPair) -> Self {
+        Self {
+            chain: pair.cert.bytes,
+            key: pair.key.bytes,
+        }
     }
 }
 

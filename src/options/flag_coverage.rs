@@ -13,6 +13,7 @@ const WIRE: &str = "tests/attacks/flags.rs";
 const CONNECTIONS: &str = "tests/attacks/connections.rs";
 const IDENTITY: &str = "tests/attacks/identity.rs";
 const OVERLOAD: &str = "tests/attacks/overload.rs";
+const AGGREGATION: &str = "tests/attacks/aggregation.rs";
 const HONESTY: &str = "tests/attacks/honesty.rs";
 /// Every flag of the manifest is passed, and what it means is seen.
 const MANIFEST: &str = "tests/kubeadm/main.rs";
@@ -33,6 +34,7 @@ const TYPED: &str = "values_that_only_take_time_to_see_are_in_the_configuration"
 const TESTS: &[(&str, &str, &str)] = &[
     ("admission-control-config-file", "tests/attacks/pod_security.rs", "defaults_and_exemptions_come_from_the_configuration_file"),
     ("advertise-address", PEERS, "servers_are_endpoints_while_they_live"),
+    ("aggregator-reject-forwarding-redirect", AGGREGATION, "redirects_are_passed_on_if_the_flag_says_so"),
     ("allow-privileged", HONESTY, "privileged_containers_need_the_flag"),
     ("anonymous-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("api-audiences", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
@@ -113,6 +115,8 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("max-requests-inflight", OVERLOAD, "reads_beyond_the_limit_are_turned_away"),
     ("min-request-timeout", WIRE, "events_and_history_end_when_the_flags_say"),
     ("permit-port-sharing", WIRE, "a_port_is_shared_if_the_flag_says_so"),
+    ("proxy-client-cert-file", AGGREGATION, "the_certificate_for_other_servers_is_that_of_the_flags"),
+    ("proxy-client-key-file", AGGREGATION, "the_certificate_for_other_servers_is_that_of_the_flags"),
     ("request-timeout", OVERLOAD, "missing_body_ends_with_the_request_timeout"),
     ("requestheader-allowed-names", MANIFEST, STARTS),
     ("requestheader-client-ca-file", MANIFEST, STARTS),

@@ -2,9 +2,11 @@
 //! and directories that it names.
 
 pub mod admission_configuration;
+pub mod aggregation;
 pub mod api_enablement;
 pub mod audit;
 pub mod authorization;
+mod cert_files;
 pub mod certificates;
 pub mod config;
 pub mod credential_files;

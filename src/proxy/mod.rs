@@ -22,7 +22,7 @@ pub use connector::{Dial, Direct, Io};
 pub use error::ProxyError;
 pub use forward::{Options, forward};
 pub use headers::{is_upgrade, is_websocket};
-pub use inbound::{Inbound, Lifetime, RequestBody, ResponseBody};
+pub use inbound::{Inbound, Lifetime, RequestBody, ResponseBody, empty, incoming};
 pub use location::{Location, Scheme};
 pub use rewrite::Front;
 pub use transport::{Transport, TransportConfig};

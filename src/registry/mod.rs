@@ -9,7 +9,6 @@ pub mod validation;
 mod write_context;
 pub mod scale;
 pub mod resource;
-pub mod unenforced;
 pub mod store;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

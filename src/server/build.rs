@@ -9,7 +9,7 @@ use super::authorization;
 use super::discovery::DiscoveryHandler;
 use super::filters::{Goaway, HandlerChain, InFlight};
 use super::health;
-use super::reload::WatchedFiles;
+use super::reload::{self, WatchedFiles};
 use super::run::ServerDeps;
 use super::storage_metrics::{self, StorageSizes};
 use super::stores::{self, StoreFactory};
@@ -17,6 +17,7 @@ use super::token_requests::TokenRequestIssuer;
 use crate::admission::kinds::Kinds;
 use crate::admission::policy::references::Resolver;
 use crate::admission::{self, Objects, Registrations, Settings};
+use crate::aggregator::{Aggregator, AggregatorDeps, Catalog};
 use crate::auth::authn::oidc;
 use crate::auth::authz::Authorizer;
 use crate::auth::authz::configuration::AuthorizerType;
@@ -40,13 +41,13 @@ use crate::endpoints::Api;
 use crate::endpoints::handlers::token::TokenIssuer;
 use crate::endpoints::request_body::{BodyBudget, MAX_ALL_BODIES};
 use crate::extensions::{DefinitionHooks, Extensions};
-use crate::meta::{Gvr, Object, Status, Value};
+use crate::meta::{Gvr, Status};
 use crate::options::admission_configuration::{self, AdmissionConfigurationError};
 use crate::options::config;
 use crate::options::credential_files::{CertError, FileContent};
 use crate::registry::Registry;
-use crate::registry::unenforced::UNENFORCED;
 use crate::telemetry::health::Health;
+use crate::webhook::tls::ClientCert;
 use crate::webhook::{AuthInfos, Client, ServiceResolver};
 
 /// An error of building a server.
@@ -91,6 +92,7 @@ struct Cluster {
     authorizer: Arc<dyn Authorizer>,
     registrations: Registrations,
     services: Arc<dyn ServiceResolver>,
+    aggregator: Arc<Aggregator>,
     kinds: Arc<dyn Kinds>,
     encodings: Arc<EncodingCache>,
 }
@@ -106,7 +108,8 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     let registrations = Registrations::default();
     let encodings = EncodingCache::with_metrics(deps.config.storage.encoding_cache_bytes);
     let stores = StoreFactory::new(deps, &clock, &encodings);
-    let registry = stores::registry(&stores, &hooks, &node_ports, &registrations);
+    let catalog = Arc::new(Catalog::default());
+    let registry = stores::registry(&stores, &hooks, &node_ports, &registrations, &catalog);
     let registry = Arc::new(registry);
     let mut repairs = Repairs::new(&registry, node_ports, &clock, &hostname())?;
     repairs.check_node_ports().await;
@@ -114,8 +117,17 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     repairs.check_cluster_ips().await;
     tokio::spawn(repairs.run(deps.shutdown.stopping()));
     let mut watched = Vec::new();
-    let cluster =
-        start_informers(deps, registry, stores, &hooks, registrations, &mut watched).await?;
+    let cluster = start_informers(
+        deps,
+        registry,
+        stores,
+        &hooks,
+        registrations,
+        catalog,
+        &mut watched,
+    )
+    .await?;
+    health::add_aggregator(&deps.health, &cluster.aggregator);
     health::add_informers(&deps.health, &cluster.informers);
     let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
     let flow_schemas = FlowSchemaReconciler::start(
@@ -132,7 +144,6 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
             deps.shutdown.clone(),
         ));
     }
-    log_unenforced(&cluster.registry).await;
     Ok(BuiltServer {
         chain: filter_chain(deps, cluster, &authentication, clock)?,
         endpoint_reconciler,
@@ -149,6 +160,7 @@ async fn start_informers(
     stores: StoreFactory,
     hooks: &DefinitionHooks,
     registrations: Registrations,
+    catalog: Arc<Catalog>,
     watched: &mut Vec<WatchedFiles>,
 ) -> Result<Cluster, BuildError> {
     let (rbac, informers) = (Arc::new(RbacStore::default()), Informers::default());
@@ -167,7 +179,21 @@ async fn start_informers(
     let counts = authorization.authorizer.starts_with(AuthorizerType::Rbac);
     watched.extend(authorization.watched);
     watch_registrations(&registry, &registrations, &informers).await?;
+    let aggregator = AggregatorDeps {
+        catalog,
+        registry: registry.clone(),
+        extensions: extensions.clone(),
+        client: client.clone(),
+        services: services.clone(),
+        clock: Clock::system(),
+        cert: deps.identity.proxy_client.clone().map(ClientCert::from),
+        reject_redirects: deps.config.aggregation.reject_redirects,
+    };
+    let aggregator = Aggregator::start(aggregator, &informers).await?;
+    let proxy_client = deps.identity.proxy_client.as_ref();
+    watched.extend(reload::proxy_client_files(proxy_client, &aggregator));
     Ok(Cluster {
+        aggregator,
         services,
         client,
         kinds: Arc::new(ServedKinds::new(registry.clone())),
@@ -214,7 +240,12 @@ fn filter_chain(
             config.feature_gates.enabled("ConstrainedImpersonation"),
         ),
         authorizer: cluster.authorizer.clone(),
-        documents: DiscoveryHandler::new(cluster.registry.clone(), about),
+        documents: DiscoveryHandler::new(
+            cluster.registry.clone(),
+            cluster.aggregator.clone(),
+            about,
+        ),
+        aggregator: cluster.aggregator,
         oidc: authentication.discovery.clone(),
         health: deps.health.clone(),
         storage_sizes: StorageSizes::new(
@@ -306,7 +337,7 @@ async fn endpoint_reconciler(
     let service_cidr =
         DefaultServiceCidr::new(&config.services.cluster_ip_ranges, events, clock.clone());
     let endpoint_reconciler = EndpointReconciler::join(
-        params(deps, registry, clock),
+        params(deps, clock),
         leases,
         client,
         service_cidr,
@@ -318,71 +349,12 @@ async fn endpoint_reconciler(
         endpoint_reconciler.client(),
     )
     .await?;
-    bootstrap::remove_unserved(
-        &endpoint_reconciler.params().group_versions,
-        endpoint_reconciler.client(),
-    )
-    .await?;
     Ok(endpoint_reconciler)
 }
 
-/// The maximum number of objects of a kind that the log names at start.
-const MAX_LOGGED_UNENFORCED: usize = 20;
-
-/// Logs which objects are stored and not enforced. Bootstrap objects are left out.
-async fn log_unenforced(registry: &Registry) {
-    for row in UNENFORCED {
-        let Some(store) = registry.get(&Gvr::new(row.group, "v1", row.resource)) else {
-            continue;
-        };
-        let objects = match store.cached_list("").await {
-            Ok(objects) => objects,
-            Err(why) => {
-                tracing::warn!(
-                    "looking for {} that are not enforced: {}",
-                    row.resource,
-                    why.message
-                );
-                continue;
-            }
-        };
-        let own = |object: &Object| {
-            object
-                .annotations()
-                .and_then(|all| all.get(AUTO_UPDATE))
-                .and_then(Value::as_str)
-                == Some("true")
-        };
-        let told: Vec<String> = objects
-            .iter()
-            .filter(|object| !own(object))
-            .filter_map(|one| row.of(&store.resource, one))
-            .collect();
-        for text in told.iter().take(MAX_LOGGED_UNENFORCED) {
-            tracing::warn!("{text}");
-        }
-        if told.len() > MAX_LOGGED_UNENFORCED {
-            tracing::warn!(
-                "{} more {} are stored but not enforced by this server",
-                told.len() - MAX_LOGGED_UNENFORCED,
-                row.resource
-            );
-        }
-    }
-}
-
-/// The annotation of flow control objects that the server makes itself.
-const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
-
-fn params(deps: &ServerDeps, registry: &Registry, clock: &Clock) -> Params {
+fn params(deps: &ServerDeps, clock: &Clock) -> Params {
     let (config, identity) = (&deps.config, &deps.identity);
     let text = |ca: &FileContent| String::from_utf8_lossy(&ca.bytes).into_owned();
-    let mut group_versions: Vec<(String, String)> = registry
-        .decls()
-        .map(|decl| (decl.group.clone(), decl.version.clone()))
-        .collect();
-    group_versions.sort();
-    group_versions.dedup();
     Params {
         now: clock.now(),
         hostname: hostname(),
@@ -406,7 +378,6 @@ fn params(deps: &ServerDeps, registry: &Registry, clock: &Clock) -> Params {
                 group_headers: header.group_headers.clone(),
                 extra_prefixes: header.extra_prefixes.clone(),
             }),
-        group_versions,
     }
 }
 

@@ -7,6 +7,7 @@ use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
 
+use crate::aggregator::Aggregator;
 use crate::base::blocking::run_blocking;
 use crate::discovery::openapi::{CustomKind, OpenApi};
 use crate::discovery::{Documents, ServerInfo};
@@ -16,39 +17,53 @@ use crate::meta::status::Result;
 use crate::registry::Registry;
 use crate::schema::ResourceDecl;
 
-/// The documents, as of a version of the registry.
+/// The documents, as of a version of the registry and one of the APIServices.
 struct Snapshot {
-    version: u64,
+    version: (u64, u64),
     documents: Documents,
     openapi: OpenApi,
 }
 
 /// Answers with the documents of the present.
 pub struct DiscoveryHandler {
-    registry: Arc<Registry>,
-    about: ServerInfo,
+    sources: Sources,
     latest: ArcSwap<Snapshot>,
 }
 
+/// The sources of what is in the documents.
+struct Sources {
+    registry: Arc<Registry>,
+    aggregator: Arc<Aggregator>,
+    about: ServerInfo,
+}
+
+impl Sources {
+    /// Changes with what the documents are made of.
+    fn version(&self) -> (u64, u64) {
+        (self.registry.version(), self.aggregator.version())
+    }
+}
+
 impl DiscoveryHandler {
-    pub fn new(registry: Arc<Registry>, about: ServerInfo) -> Self {
+    pub fn new(registry: Arc<Registry>, aggregator: Arc<Aggregator>, about: ServerInfo) -> Self {
         let builtin = OpenApi::new(crate::schema::builtin(), |decl| is_served(&registry, decl));
-        let latest = ArcSwap::from_pointee(snapshot(&registry, &about, &builtin));
-        Self {
+        let sources = Sources {
             registry,
+            aggregator,
             about,
-            latest,
-        }
+        };
+        let latest = ArcSwap::from_pointee(snapshot(&sources, &builtin));
+        Self { sources, latest }
     }
 
     /// The documents as of now.
     fn present(&self) -> Guard<Arc<Snapshot>> {
         let latest = self.latest.load();
-        if latest.version == self.registry.version() {
+        if latest.version == self.sources.version() {
             return latest;
         }
         self.latest.store(run_blocking(|| {
-            Arc::new(snapshot(&self.registry, &self.about, &latest.openapi))
+            Arc::new(snapshot(&self.sources, &latest.openapi))
         }));
         self.latest.load()
     }
@@ -80,7 +95,7 @@ impl DiscoveryHandler {
         let group = path
             .strip_prefix("/apis/")
             .and_then(|rest| rest.split('/').next());
-        group.is_some_and(|group| !group.is_empty() && !self.registry.has_group(group))
+        group.is_some_and(|group| !group.is_empty() && !self.sources.registry.has_group(group))
     }
 }
 
@@ -88,10 +103,15 @@ fn is_served(registry: &Registry, decl: &ResourceDecl) -> bool {
     registry.is_served(&Gvr::new(&decl.group, &decl.version, &decl.resource))
 }
 
-fn snapshot(registry: &Registry, about: &ServerInfo, before: &OpenApi) -> Snapshot {
+fn snapshot(sources: &Sources, before: &OpenApi) -> Snapshot {
+    let (registry, aggregator) = (&sources.registry, &sources.aggregator);
     // What changes meanwhile is seen by the next request.
-    let version = registry.version();
+    let version = sources.version();
     let custom = registry.custom();
+    let versions = custom
+        .keys()
+        .map(|gvr| (gvr.group.clone(), gvr.version.clone()));
+    let services = aggregator.api_services(&versions.collect());
     let mut decls: Vec<&ResourceDecl> = custom.values().map(|store| &store.resource.decl).collect();
     decls.sort_by(|a, b| {
         a.group
@@ -103,7 +123,7 @@ fn snapshot(registry: &Registry, about: &ServerInfo, before: &OpenApi) -> Snapsh
         .resources
         .iter()
         .filter(|decl| is_served(registry, decl));
-    let documents = Documents::new(builtin.chain(decls), about);
+    let documents = Documents::new(builtin.chain(decls), &services, &sources.about);
     let kinds = custom.values().filter_map(|store| {
         Some(CustomKind {
             decl: store.resource.decl.clone(),
@@ -113,6 +133,6 @@ fn snapshot(registry: &Registry, about: &ServerInfo, before: &OpenApi) -> Snapsh
     Snapshot {
         version,
         documents,
-        openapi: before.with_custom(kinds.collect()),
+        openapi: before.with(kinds.collect(), aggregator.openapi()),
     }
 }

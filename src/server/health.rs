@@ -1,5 +1,6 @@
 //! Health checks over HTTP, and the checks that every server has.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
@@ -7,6 +8,7 @@ use http::{Response, StatusCode};
 
 use super::shutdown::Shutdown;
 use super::storage_overrides::{Backend, StorageOverrides};
+use crate::aggregator::Aggregator;
 use crate::controlplane::informer::Informers;
 use crate::endpoints::body::{Body, full};
 use crate::options::config::Config;
@@ -102,6 +104,15 @@ pub fn add_informers(health: &Health, informers: &Informers) {
     let informers = informers.clone();
     health.add("informer-sync", Scope::READY, move || {
         std::future::ready(informers.has_synced())
+    });
+}
+
+/// Adds `autoregister-completion`, as upstream names it: the APIServices of what this server serves
+/// are there and available.
+pub fn add_aggregator(health: &Health, aggregator: &Arc<Aggregator>) {
+    let aggregator = aggregator.clone();
+    health.add("autoregister-completion", Scope::ALL, move || {
+        std::future::ready(aggregator.is_complete())
     });
 }
 

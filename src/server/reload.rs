@@ -20,6 +20,7 @@ use super::authentication::Authentication;
 use super::run::ServerDeps;
 use super::shutdown::Shutdown;
 use super::tls::{self, ServingCertificates};
+use crate::aggregator::Aggregator;
 use crate::auth::authn::x509::CaBundle;
 use crate::base::blocking::run_blocking;
 use crate::base::clock::Clock;
@@ -337,6 +338,22 @@ fn check_etcd_files(contents: &[FileContent]) -> Result<(), CertError> {
         CaBundle::from_pem(&ca.bytes).map_err(|why| ca.file.error(why))?;
     }
     CertKeyPair::from_contents(pair).map_or(Ok(()), |pair| tls::check_pair(&pair))
+}
+
+/// Returns the files of the certificate by which extension servers know this one; `None` if it has
+/// none.
+pub fn proxy_client_files(
+    pair: Option<&CertKeyPair>,
+    aggregator: &Arc<Aggregator>,
+) -> Option<WatchedFiles> {
+    let aggregator = aggregator.clone();
+    Some(WatchedFiles::new(&pair?.files(), move |files| {
+        if let Some(pair) = CertKeyPair::from_contents(files) {
+            tls::check_pair(&pair).map_err(|why| why.to_string())?;
+            aggregator.replace_cert(pair.into());
+        }
+        Ok::<_, String>(())
+    }))
 }
 
 /// Returns the files of the clients of etcd, which reconnect when they change.

@@ -6,10 +6,12 @@ use http::{HeaderMap, HeaderValue, Method, Response, header};
 
 use super::filters::{FilterContext, HandlerChain, Next};
 use super::health;
+use crate::aggregator::{Forwarded, Route};
 use crate::auth::authn::oidc;
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::{Request, handlers, respond};
 use crate::meta::{Gvr, Status};
+use crate::proxy::{self, Inbound, Lifetime};
 use crate::telemetry::{exposition, requests};
 
 /// The handlers of paths that are not those of resources.
@@ -73,6 +75,8 @@ impl Next for Router {
         let info = &ctx.request.info;
         let response = if info.path.starts_with("//") {
             respond::page_not_found()
+        } else if let Some(route) = ctx.chain.aggregator.route(&info.path) {
+            aggregated(ctx, &route).await
         } else if info.is_resource {
             resource(ctx).await
         } else {
@@ -104,6 +108,39 @@ async fn resource(ctx: &mut FilterContext<'_>) -> Response<Body> {
         Err(status) => return ctx.status(&status),
     }
     handlers::handle(&ctx.chain.api, ctx.request.clone()).await
+}
+
+/// Hands a request on to the server behind an APIService.
+async fn aggregated(ctx: &FilterContext<'_>, route: &Route) -> Response<Body> {
+    let (api, request) = (&ctx.chain.api, &ctx.request);
+    let inbound = Inbound {
+        method: request.method.clone(),
+        uri: request.uri.clone(),
+        headers: request.headers.clone(),
+        body: match request.body.take() {
+            Some(body) => proxy::incoming(body),
+            None => proxy::empty(),
+        },
+        client: Some(ctx.connection.remote.ip()),
+        upgrade: request.upgrade.lock().take(),
+        lifetime: Lifetime {
+            hold: request.guard.clone(),
+            tasks: api.tasks.clone(),
+            draining: api.draining.clone(),
+        },
+    };
+    let forwarded = Forwarded {
+        inbound,
+        user: &request.user,
+        path: &request.info.path,
+        is_resource: request.info.is_resource,
+        audit_id: &ctx.audit_id,
+    };
+    match ctx.chain.aggregator.forward(route, forwarded).await {
+        Ok(answer) => answer.map(body::stream),
+        // As Go's `http.Error` writes it.
+        Err(refused) => respond::text(refused.status.as_u16(), format!("{}\n", refused.text)),
+    }
 }
 
 async fn non_resource(chain: &HandlerChain, request: &Request) -> Response<Body> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::run::ServerDeps;
 use crate::admission::{self, Registrations};
+use crate::aggregator::Catalog;
 use crate::base::clock::Clock;
 use crate::builtin;
 use crate::builtin::autoscaling::{self, AutoscalerConversion};
@@ -91,6 +92,7 @@ pub fn registry(
     definitions: &Arc<DefinitionHooks>,
     node_ports: &Arc<NodePorts>,
     registrations: &Registrations,
+    api_services: &Arc<Catalog>,
 ) -> Registry {
     let (schema, config) = (crate::schema::builtin(), &stores.deps.config);
     let store = |group: &str, resource: &str| {
@@ -119,6 +121,9 @@ pub fn registry(
             ("apiextensions.k8s.io", _, "customresourcedefinitions") => {
                 resource.strategy = StrategyHandle::Static(&CustomResourceDefinitions);
                 resource.hooks = Some(definitions.clone());
+            }
+            ("apiregistration.k8s.io", _, "apiservices") => {
+                resource.hooks = Some(api_services.clone());
             }
             ("", _, "events") => resource.ttl = Some(config.event_ttl),
             ("events.k8s.io", _, "events") => {

@@ -5,6 +5,7 @@
 
 mod admission_metrics;
 mod admission_plugins;
+mod aggregation;
 mod audit;
 mod authorization_webhooks;
 mod bodies;

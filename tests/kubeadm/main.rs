@@ -151,7 +151,6 @@ async fn the_manifest_starts_a_server_that_its_probes_find_well() {
         "kubelet-client-certificate",
         "kubelet-client-key",
         "kubelet-preferred-address-types",
-        "proxy-client-cert-file",
     ] {
         assert!(
             log.lines()

@@ -1,4 +1,5 @@
-//! An HTTPS server that answers as a test tells it, and remembers what it was asked.
+//! An HTTPS server that answers as a test tells it, and remembers what it was asked. It asks
+//! clients for a certificate and takes any.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,11 +17,20 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::crypto::{
+    WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::{
+    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// An answer of the server.
 #[derive(Clone, Debug)]
@@ -35,17 +45,24 @@ pub enum Reply {
     Close,
     /// Nothing, ever.
     Hang,
+    /// 200 with the parts that the test sends, as they come, until it drops the sender.
+    Parts(Arc<tokio::sync::Mutex<mpsc::Receiver<Bytes>>>),
+    /// The protocol is switched, and what the client sends is sent back.
+    Echo,
 }
 
 /// A request that the server got.
 #[derive(Clone, Debug)]
 pub struct Seen {
+    pub method: String,
     pub uri: String,
     pub headers: HeaderMap,
     pub version: http::Version,
     pub body: Value,
     /// The number of the connection that it came by.
     pub connection: usize,
+    /// The common name of the client's certificate, empty without one.
+    pub client: String,
 }
 
 type Answer = dyn Fn(&Seen) -> Reply + Send + Sync;
@@ -113,10 +130,11 @@ impl Webhook {
         answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+        let algorithms = provider.signature_verification_algorithms;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions")
-            .with_no_client_auth()
+            .with_client_cert_verifier(Arc::new(AnyClient(algorithms)))
             .with_single_cert(identity.chain, identity.key)
             .expect("a certificate");
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -173,22 +191,82 @@ async fn accept(
             let Ok(stream) = acceptor.accept(stream).await else {
                 return;
             };
-            let service =
-                service_fn(move |request| serve(request, number, answer.clone(), seen.clone()));
+            let client = common_name(stream.get_ref().1.peer_certificates());
+            let service = service_fn(move |request| {
+                let from = (number, client.clone());
+                serve(request, from, answer.clone(), seen.clone())
+            });
             // A client may leave when it likes, and `Close` is an error here.
             let _ = auto::Builder::new(TokioExecutor::new())
-                .serve_connection(TokioIo::new(stream), service)
+                .serve_connection_with_upgrades(TokioIo::new(stream), service)
                 .await;
         });
     }
 }
 
+/// Takes any certificate of a client, and none.
+#[derive(Debug)]
+struct AnyClient(WebPkiSupportedAlgorithms);
+
+impl ClientCertVerifier for AnyClient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, tokio_rustls::rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, tokio_rustls::rustls::Error> {
+        verify_tls12_signature(message, cert, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, tokio_rustls::rustls::Error> {
+        verify_tls13_signature(message, cert, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
+
+/// The common name in a client's certificate.
+fn common_name(chain: Option<&[CertificateDer<'_>]>) -> String {
+    let cert = chain.and_then(<[_]>::first);
+    let parsed = cert.and_then(|cert| X509Certificate::from_der(cert).ok());
+    let name = parsed.as_ref().and_then(|(_, cert)| {
+        let mut names = cert.subject().iter_common_name();
+        names.next().and_then(|name| name.as_str().ok())
+    });
+    name.unwrap_or_default().to_owned()
+}
+
 async fn serve(
-    request: Request<Incoming>,
-    connection: usize,
+    mut request: Request<Incoming>,
+    (connection, client): (usize, String),
     answer: Arc<Answer>,
     seen: Arc<Mutex<Vec<Seen>>>,
 ) -> Result<Response<Payload>, std::io::Error> {
+    let upgrade = hyper::upgrade::on(&mut request);
     let (head, body) = request.into_parts();
     let body = body
         .collect()
@@ -196,6 +274,7 @@ async fn serve(
         .map_err(std::io::Error::other)?
         .to_bytes();
     let one = Seen {
+        method: head.method.to_string(),
         uri: head
             .uri
             .path_and_query()
@@ -204,6 +283,7 @@ async fn serve(
         version: head.version,
         body: serde_json::from_slice(&body).unwrap_or_default(),
         connection,
+        client,
     };
     seen.lock().expect("no panic").push(one.clone());
     let respond = |code: u16, headers: Vec<(&str, String)>, payload: Payload| {
@@ -224,6 +304,22 @@ async fn serve(
         Reply::Endless(bytes) => respond(200, json_type(), Payload::Endless(bytes)),
         Reply::Close => Err(std::io::Error::other("closed")),
         Reply::Hang => std::future::pending().await,
+        Reply::Parts(parts) => respond(200, json_type(), Payload::Parts(parts.lock_owned().await)),
+        Reply::Echo => {
+            tokio::spawn(async move {
+                let Ok(connection) = upgrade.await else {
+                    return;
+                };
+                let (mut reader, mut writer) = tokio::io::split(TokioIo::new(connection));
+                // It ends when the client does.
+                let _ = tokio::io::copy(&mut reader, &mut writer).await;
+            });
+            let switch = vec![
+                ("Connection", "Upgrade".to_owned()),
+                ("Upgrade", "echo".to_owned()),
+            ];
+            respond(101, switch, Payload::Whole(None))
+        }
     }
 }
 
@@ -231,6 +327,7 @@ async fn serve(
 enum Payload {
     Whole(Option<Bytes>),
     Endless(usize),
+    Parts(OwnedMutexGuard<mpsc::Receiver<Bytes>>),
 }
 
 impl Payload {
@@ -245,10 +342,15 @@ impl http_body::Body for Payload {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         const PART: &[u8] = &[b' '; 64 * 1024];
         Poll::Ready(match &mut *self {
+            Self::Parts(parts) => {
+                return parts
+                    .poll_recv(cx)
+                    .map(|part| part.map(|part| Ok(Frame::data(part))));
+            }
             Self::Whole(bytes) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
             Self::Endless(0) => None,
             Self::Endless(left) => {

@@ -1,6 +1,5 @@
 //! The objects that a server creates itself, and their reconciliation at each start.
 
-mod api_services;
 mod cluster;
 mod controllers;
 pub mod flowcontrol;
@@ -14,7 +13,6 @@ use futures::future::try_join_all;
 use ipnet::IpNet;
 use jiff::Timestamp;
 
-pub use api_services::{api_service, remove_unserved};
 pub use cluster::{endpoints, identity, identity_lease, service_address};
 pub use rbac::node_rules;
 
@@ -42,8 +40,6 @@ pub struct Params {
     /// The PEM of `--client-ca-file`.
     pub client_ca: Option<String>,
     pub front_proxy: Option<FrontProxy>,
-    /// Group and version of everything served, for APIServices.
-    pub group_versions: Vec<(String, String)>,
 }
 
 /// The `--requestheader-*` flags.
@@ -183,18 +179,6 @@ pub fn objects(params: &Params) -> Vec<BootstrapObject> {
     cluster::priority_classes()
         .into_iter()
         .for_each(|one| plan.add(1, APISERVER_MANAGER, ReconcilePolicy::None, one));
-    let services = params
-        .group_versions
-        .iter()
-        .filter_map(|(group, version)| api_service(group, version));
-    services.for_each(|one| {
-        plan.add(
-            1,
-            APISERVER_MANAGER,
-            ReconcilePolicy::Members(&["spec"]),
-            one,
-        )
-    });
     plan.0.extend(authentication_objects(params, true));
     plan.0
 }

@@ -95,11 +95,6 @@ fn params() -> Params {
         service_node_port: 0,
         client_ca: Some("PEM".to_owned()),
         front_proxy: None,
-        group_versions: vec![
-            ("".to_owned(), "v1".to_owned()),
-            ("autoscaling".to_owned(), "v2".to_owned()),
-            ("x".to_owned(), "v1".to_owned()),
-        ],
     }
 }
 
@@ -122,7 +117,7 @@ fn a_fresh_server_makes_what_kube_apiserver_makes() {
         .iter()
         .map(|(resource, count)| format!("{resource} {count}"))
         .collect();
-    let want = "apiservices 2, clusterrolebindings 50, clusterroles 69, configmaps 2, endpoints 1, endpointslices 1, flowschemas 11, \
+    let want = "clusterrolebindings 50, clusterroles 69, configmaps 2, endpoints 1, endpointslices 1, flowschemas 11, \
                 leases 1, namespaces 4, priorityclasses 2, prioritylevelconfigurations 8, rolebindings 7, roles 7, \
                 services 1";
     assert_eq!(counts.join(", "), want);
@@ -143,7 +138,7 @@ async fn a_second_start_writes_only_what_is_wrong() {
     let start = async || ensure(objects(&params()), &memory).await.expect("made");
     start().await;
     let writes = memory.take_writes();
-    assert_eq!(writes.len(), 166);
+    assert_eq!(writes.len(), 164);
     let first = |what: &str| {
         writes
             .iter()

@@ -1,12 +1,15 @@
 //! OpenAPI documents of the served resources, rendered when they are first asked for and kept
 //! compressed.
 
+mod conform;
 mod custom;
 mod definitions;
 mod descriptions;
+mod merge;
 mod operations;
 mod parameters;
 mod protobuf;
+mod remote;
 mod v2;
 mod v3;
 
@@ -29,6 +32,7 @@ pub use custom::CustomKind;
 use definitions::{Definitions, Dialect};
 use descriptions::Descriptions;
 use operations::PathItem;
+pub use remote::{RemoteDocument, RemoteSpec};
 
 /// The media types of OpenAPI v2 as protobuf: that of responses, and that of old clients.
 const PROTOBUF: [&str; 2] = [
@@ -48,6 +52,8 @@ pub struct OpenApi {
     /// The built-in resources that are served.
     resources: Arc<[&'static ResourceDecl]>,
     custom: Vec<CustomKind>,
+    /// The documents of other servers.
+    remote: Vec<Arc<RemoteSpec>>,
     v2: Arc<Document>,
     /// [`OpenApi::v2`] as protobuf, gzipped.
     v2_protobuf: Arc<OnceLock<Bytes>>,
@@ -116,17 +122,18 @@ impl OpenApi {
             schema,
             resources,
             custom: Vec::new(),
+            remote: Vec::new(),
             v2,
             v2_protobuf: Arc::default(),
-            index: index(&v3),
+            index: index(&v3, &[]),
             v3,
         }
     }
 
-    /// The documents with these custom kinds instead of those before. What is about the same is not
-    /// rendered anew.
+    /// The documents with these custom kinds, and those of these servers, instead of those before.
+    /// What is about the same is not rendered anew.
     #[must_use]
-    pub fn with_custom(&self, mut kinds: Vec<CustomKind>) -> Self {
+    pub fn with(&self, mut kinds: Vec<CustomKind>, remote: Vec<Arc<RemoteSpec>>) -> Self {
         kinds.sort_by_cached_key(CustomKind::fingerprint);
         let mut v3 = self.v3.clone();
         v3.retain(|_, document| !matches!(document.about, DocumentKind::Custom(..)));
@@ -155,6 +162,9 @@ impl OpenApi {
             v3.entry(path)
                 .or_insert_with(|| known.unwrap_or_else(|| Arc::new(document)));
         }
+        for document in remote.iter().filter_map(|spec| spec.v2.as_ref()) {
+            all.push_str(&document.hash);
+        }
         let v2 = Document::new(DocumentKind::All, &all);
         let (v2, v2_protobuf) = match v2.hash == self.v2.hash {
             true => (self.v2.clone(), self.v2_protobuf.clone()),
@@ -166,7 +176,8 @@ impl OpenApi {
             custom: kinds,
             v2,
             v2_protobuf,
-            index: index(&v3),
+            index: index(&v3, &remote),
+            remote,
             v3,
         }
     }
@@ -274,7 +285,9 @@ impl OpenApi {
                 let kinds: Vec<&CustomKind> = self.custom.iter().collect();
                 let definitions = Definitions::new(self.schema, Dialect::V2, &descriptions, None)
                     .with_custom(&kinds);
-                v2::document(&self.all_paths(), definitions, &info)
+                let mut all = v2::document(&self.all_paths(), definitions, &info);
+                remote::merge_into(&mut all, &self.remote);
+                all
             }
             DocumentKind::GroupVersion(group, version) => v3::document(
                 &self.version_paths(group, version),
@@ -362,16 +375,17 @@ fn left_out(schema: &Schema, resources: &[&ResourceDecl]) -> String {
     names.collect()
 }
 
-/// `GET /openapi/v3`: where each document is.
-fn index(v3: &BTreeMap<String, Arc<Document>>) -> Bytes {
-    let paths: Map = v3
-        .iter()
-        .map(|(path, document)| {
-            (
-                path.clone(),
-                json!({"serverRelativeURL": document.url(path)}),
-            )
-        })
+/// `GET /openapi/v3`: where each document is. A version that another server serves is that
+/// server's.
+fn index(v3: &BTreeMap<String, Arc<Document>>, remote: &[Arc<RemoteSpec>]) -> Bytes {
+    let own = v3.iter().map(|(path, document)| (path, document.url(path)));
+    let mut urls: BTreeMap<&String, String> = own.collect();
+    for spec in remote {
+        urls.extend(spec.v3.as_ref().map(|url| (&spec.path, url.clone())));
+    }
+    let paths: Map = urls
+        .into_iter()
+        .map(|(path, url)| (path.clone(), json!({"serverRelativeURL": url})))
         .collect();
     json!({ "paths": paths }).to_string().into()
 }

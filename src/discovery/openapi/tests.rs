@@ -54,10 +54,13 @@ fn custom_kinds_are_published() {
     let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
     let spec = json!({"type": "object", "description": "What is wanted.", "properties": {
         "color": {"type": "string", "default": "red"}, "template": embedded, "size": {"x-kubernetes-int-or-string": true}}});
-    let openapi = openapi().with_custom(gizmos(
-        1,
-        &json!({"type": "object", "description": "A gizmo.", "properties": {"spec": spec}}),
-    ));
+    let openapi = openapi().with(
+        gizmos(
+            1,
+            &json!({"type": "object", "description": "A gizmo.", "properties": {"spec": spec}}),
+        ),
+        Vec::new(),
+    );
     let v3 = document(&openapi, "/openapi/v3/apis/example.com/v1");
     let at = |document: &Value, pointer: &str| {
         document.pointer(pointer).map(wordless).unwrap_or_default()
@@ -172,10 +175,10 @@ fn hashes_change_with_the_definitions_that_they_are_about() {
         "/openapi/v3/apis/example.com/v1",
         "/openapi/v3/apis/apps/v1",
     );
-    let before = openapi().with_custom(gizmos(1, &schema));
-    let same = before.with_custom(gizmos(1, &schema));
-    let after = before.with_custom(gizmos(2, &schema));
-    let none = after.with_custom(Vec::new());
+    let before = openapi().with(gizmos(1, &schema), Vec::new());
+    let same = before.with(gizmos(1, &schema), Vec::new());
+    let after = before.with(gizmos(2, &schema), Vec::new());
+    let none = after.with(Vec::new(), Vec::new());
     for path in [group, V2, V3] {
         assert_eq!(hash(&before, path), hash(&same, path), "{path}");
         assert_ne!(hash(&before, path), hash(&after, path), "{path}");
@@ -194,10 +197,10 @@ fn hashes_change_with_the_definitions_that_they_are_about() {
 
 #[test]
 fn a_schema_that_is_not_structural_is_not_published() {
-    let openapi = openapi().with_custom(gizmos(
+    let openapi = openapi().with(gizmos(
         1,
         &json!({"type": "object", "properties": {"a": {"properties": {"b": {"type": "string"}}}}}),
-    ));
+    ), Vec::new());
     let gizmo = document(&openapi, "/openapi/v3/apis/example.com/v1")
         .pointer("/components/schemas/com.example.v1.Gizmo")
         .cloned();
@@ -372,4 +375,48 @@ fn unserved_documents_are_refused_without_a_body() {
             .answer("/openapi/v3x", "", &HeaderMap::new())
             .is_none()
     );
+}
+
+#[test]
+fn documents_of_other_servers_are_merged() {
+    let spec = |version: &str, v2: Value| {
+        let mut spec = RemoteSpec::new("wardle.example.com", version);
+        spec.v2 = Some(
+            RemoteDocument::new(v2, &spec.path)
+                .expect("a document")
+                .into(),
+        );
+        spec
+    };
+    let path = |version: &str| format!("/apis/wardle.example.com/{version}/flunders");
+    let part = |version: &str| json!({"paths": {path(version): {"get": {}}, "/api/v1/pods": {}}});
+    let mut first = spec("v1", part("v1"));
+    let url = "/openapi/v3/apis/wardle.example.com/v1?hash=A";
+    assert!(first.set_v3_url(url));
+    for odd in [
+        "https://example.com/openapi/v3/apis/wardle.example.com/v1",
+        "/openapi/v3/api/v1",
+    ] {
+        assert!(!first.set_v3_url(odd), "{odd}");
+    }
+    let before = openapi();
+    let openapi = before.with(
+        Vec::new(),
+        vec![Arc::new(first), Arc::new(spec("v2", part("v2")))],
+    );
+    let all = document(&openapi, V2);
+    assert!(all["paths"][&path("v1")].is_object() && all["paths"][&path("v2")].is_object());
+    assert_eq!(
+        all["paths"]["/api/v1/pods"],
+        document(before, V2)["paths"]["/api/v1/pods"],
+        "nobody speaks for others"
+    );
+    assert_ne!(openapi.v2.hash, before.v2.hash);
+    let index = document(&openapi, V3);
+    assert_eq!(
+        index["paths"]["apis/wardle.example.com/v1"]["serverRelativeURL"],
+        url
+    );
+    assert!(index["paths"]["apis/apps/v1"].is_object());
+    assert!(index["paths"]["apis/wardle.example.com/v2"].is_null());
 }

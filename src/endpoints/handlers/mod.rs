@@ -41,7 +41,7 @@ use crate::meta::{ErrorList, Gvk, Object, Status, go};
 use crate::registry::store::{AdmissionValidator, Store, Warnings, WriteContext};
 use crate::registry::strategy::Subresource;
 use crate::registry::table::IncludeObject;
-use crate::registry::{Custom, Resource, unenforced};
+use crate::registry::{Custom, Resource};
 use crate::schema::TypeRef;
 use crate::storage::Stored;
 
@@ -578,21 +578,6 @@ pub struct RequestValidator<'a> {
     pub options: OperationOptions<'a>,
 }
 
-impl RequestValidator<'_> {
-    /// Warns the client and the log of an object whose demands this server does not enforce.
-    fn tell_unenforced(&self, new: Option<&Object>, old: Option<&Object>) {
-        let Some(object) = new.filter(|_| self.ctx.request.info.subresource.is_empty()) else {
-            return;
-        };
-        if let Some(text) = unenforced::warning(&self.ctx.store.resource, object, old) {
-            if !self.options.dry_run() {
-                tracing::warn!("{text}");
-            }
-            self.ctx.warnings.add(text);
-        }
-    }
-}
-
 #[async_trait]
 impl AdmissionValidator for RequestValidator<'_> {
     async fn validate(&self, mut new: Option<&mut Object>, old: Option<&Object>) -> Result<()> {
@@ -614,7 +599,6 @@ impl AdmissionValidator for RequestValidator<'_> {
             self.ctx.api.admission.admit(&mut attributes).await?;
         }
         self.ctx.api.admission.validate(&attributes).await?;
-        self.tell_unenforced(new.as_deref(), old);
         let (Some(rbac), Some(object)) = (&self.ctx.api.rbac, new.as_deref()) else {
             return Ok(());
         };

@@ -9,14 +9,14 @@ mod hooks;
 
 pub use hooks::DefinitionHooks;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::meta::Value;
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::auth::User;
 use crate::base::backoff::Backoff;
@@ -34,7 +34,7 @@ use crate::extensions::schema::structural;
 use crate::merge::APISERVER_MANAGER;
 use crate::meta::options::{DeleteOptions, ListOptions};
 use crate::meta::status::Result;
-use crate::meta::{Gvr, Object, Path, Status, time};
+use crate::meta::{Gvr, Object, Path, Status, bool_at, str_at, time};
 use crate::registry::store::{AdmitAll, Target, Updater, Warnings, WriteContext};
 use crate::registry::{Registry, Resource, Store, Subresource};
 use crate::storage::Revision;
@@ -73,6 +73,8 @@ pub struct Extensions {
     /// The names of definitions that went, the oldest first.
     gone: Mutex<VecDeque<String>>,
     queue: Queue,
+    /// Counts the changes of definitions.
+    changes: watch::Sender<u64>,
     user: User,
 }
 
@@ -143,6 +145,7 @@ impl Extensions {
             cleaning: Mutex::default(),
             gone: Mutex::default(),
             queue: Queue::default(),
+            changes: watch::Sender::new(0),
             user,
         });
         tokio::spawn(extensions.clone().work());
@@ -178,6 +181,7 @@ impl Extensions {
             },
         );
         drop(known);
+        self.changes.send_modify(|count| *count += 1);
         self.enqueue(name);
     }
 
@@ -210,6 +214,7 @@ impl Extensions {
         self.registry.replace_custom(&resources, Vec::new());
         remember_gone(&mut known, &mut self.gone.lock(), name);
         drop(known);
+        self.changes.send_modify(|count| *count += 1);
         self.enqueue_group(last.str_at("/spec/group"), name);
     }
 
@@ -226,6 +231,26 @@ impl Extensions {
         };
         gone.iter().for_each(|object| self.forget(object));
         objects.iter().for_each(|object| self.observe(object));
+    }
+
+    /// Returns a receiver that is told when a definition has changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// The groups and versions that definitions have served, whether they are established or not.
+    pub fn served_versions(&self) -> BTreeSet<(String, String)> {
+        let known = self.known.lock();
+        let mut served = BTreeSet::new();
+        for object in known.values().filter_map(|one| one.object.as_ref()) {
+            for version in object.array_at("/spec/versions") {
+                if bool_at(version, "/served") {
+                    let group = object.str_at("/spec/group").to_owned();
+                    served.insert((group, str_at(version, "/name").to_owned()));
+                }
+            }
+        }
+        served
     }
 
     /// Looks in storage for the definition of a resource that the registry does not know.

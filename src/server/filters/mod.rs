@@ -23,6 +23,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
+use crate::aggregator::Aggregator;
 use crate::audit::{Audit, Auditor};
 use crate::auth::authn::{self, oidc};
 use crate::auth::authz::Authorizer;
@@ -100,6 +101,7 @@ pub struct HandlerChain {
     pub in_flight: InFlight,
     pub authorizer: Arc<dyn Authorizer>,
     pub api: Arc<Api>,
+    pub aggregator: Arc<Aggregator>,
     pub documents: DiscoveryHandler,
     /// The OpenID discovery documents of the token issuer; new ones where its keys are.
     pub oidc: Arc<ArcSwapOption<oidc::Documents>>,

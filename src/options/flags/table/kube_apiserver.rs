@@ -5,13 +5,13 @@ use crate::options::flags::Kind::{Duration, Int, List, Switch, Text};
 
 const NO_PEERS: &str = "requests are not proxied between API servers of different versions";
 const NO_KUBELET: &str = "no requests are sent to kubelets";
-const NO_PROXY: &str = "no requests are proxied to aggregated API servers";
 const NO_ELECTION: &str =
     "leaders are not elected by the server (CoordinatedLeaderElection is off)";
 
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
-    ignored(Switch, "aggregator-reject-forwarding-redirect", "true", NO_PROXY),
+    used(Switch, "aggregator-reject-forwarding-redirect", "true",
+        "answer 502 where an extension API server redirects"),
     used(Switch, "allow-privileged", "false", "allow privileged containers"),
     ignored(Duration, "coordinated-leadership-lease-duration", "15s", NO_ELECTION),
     ignored(Duration, "coordinated-leadership-renew-deadline", "10s", NO_ELECTION),
@@ -34,8 +34,9 @@ pub const FLAGS: &[Flag] = &[
     refused(Text, "peer-advertise-ip", "", NO_PEERS),
     refused(Text, "peer-advertise-port", "", NO_PEERS),
     refused(Text, "peer-ca-file", "", NO_PEERS),
-    ignored(Text, "proxy-client-cert-file", "", NO_PROXY),
-    ignored(Text, "proxy-client-key-file", "", NO_PROXY),
+    used(Text, "proxy-client-cert-file", "",
+        "the certificate by which extension API servers know this server"),
+    used(Text, "proxy-client-key-file", "", "its key"),
     refused(Text, "service-account-signing-endpoint", "", "external signers are not implemented"),
     used(Text, "service-account-signing-key-file", "",
         "the private key (PEM) that signs service account tokens"),
