@@ -1,5 +1,5 @@
 //! Compiles `proto/`, the IDL of the API, to the descriptor set that `schema::builtin` reads, and
-//! `build/kms`, the interface of KMS plugins, to Rust.
+//! `build/kms` and `build/externaljwt`, the interfaces of plugins, to Rust.
 
 #[path = "build/descriptions.rs"]
 mod descriptions;
@@ -21,14 +21,15 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     let descriptors = compiler.encode_file_descriptor_set();
     fs::write(out.join("api.binpb"), &descriptors)?;
     descriptions::write(&out, &descriptors)?;
-    kms()
+    plugins("build/kms", &["v2.proto", "envelope.proto"])?;
+    plugins("build/externaljwt", &["v1.proto"])
 }
 
-/// Writes the client and the server of KMS plugins.
-fn kms() -> Result<(), Box<dyn error::Error>> {
-    println!("cargo:rerun-if-changed=build/kms");
-    let mut compiler = protox::Compiler::new(["build/kms"])?;
-    compiler.open_files(["v2.proto", "envelope.proto"])?;
+/// Writes the client and the server of a kind of plugins.
+fn plugins(folder: &str, files: &[&str]) -> Result<(), Box<dyn error::Error>> {
+    println!("cargo:rerun-if-changed={folder}");
+    let mut compiler = protox::Compiler::new([folder])?;
+    compiler.open_files(files)?;
     tonic_prost_build::configure()
         .btree_map(".")
         .bytes(".")

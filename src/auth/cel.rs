@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use crate::cel::{self, Environment, PER_CALL_LIMIT, Program, Schema, Type, Value};
+use crate::cel::{self, Checked, Environment, PER_CALL_LIMIT, Program, Schema, Type, Value};
 use crate::meta;
 
 /// The variable that an expression is about.
@@ -31,6 +31,7 @@ pub enum Returns {
 pub struct Expression {
     text: String,
     program: Program,
+    checked: Checked,
 }
 
 /// The reason why an expression does not compile, in the words of upstream.
@@ -72,8 +73,12 @@ pub fn compile(
     returns: Returns,
 ) -> Result<Expression, CompileError> {
     let environment = variable.environment();
-    let checked = cel::compile(text, environment)
+    let mut checked = cel::compile(text, environment)
         .map_err(|issues| CompileError(format!("compilation failed: {issues}")))?;
+    if variable != Variable::Request {
+        // Claims may have names that are no identifiers.
+        checked.root.rename_fields(&cel::unescape);
+    }
     let ty = checked.type_of(checked.root.id);
     if returns == Returns::Bool && *ty != Type::Bool {
         return Err(CompileError(match variable {
@@ -86,10 +91,20 @@ pub fn compile(
     Ok(Expression {
         text: text.to_owned(),
         program,
+        checked,
     })
 }
 
 impl Expression {
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Reports whether the expression looks at a field of a variable.
+    pub fn uses(&self, variable: &str, field: &str) -> bool {
+        self.checked.root.selects(variable, field)
+    }
+
     /// Evaluates the expression with the value of its variable.
     ///
     /// # Errors
@@ -252,6 +267,21 @@ mod tests {
                 compile(text, Variable::Claims, Returns::Any).is_ok(),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn names_that_are_no_identifiers_are_escaped() {
+        let claims = json!({"example.com/a-b": {"x.y": ["v"]}, "a__b": 1});
+        for text in [
+            "claims.example__dot__com__slash__a__dash__b.x__dot__y[0] == 'v'",
+            "claims['example.com/a-b']['x.y'][0] == 'v'",
+            "has(claims.a__underscores__b)",
+            "claims.?example__dot__com__slash__a__dash__b.?x__dot__y.hasValue()",
+        ] {
+            let expression = compile(text, Variable::Claims, Returns::Bool).expect(text);
+            let done = expression.evaluate(&claims);
+            assert!(matches!(done, Ok(Value::Bool(true))), "{text}: {done:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Utilities that know nothing of Kubernetes: clock, random names, private files, and what async
 //! tasks need: cooperative yielding, blocking work, backoff, latches and panic supervision.
 
+pub mod allowance;
 pub mod blocking;
 pub mod backoff;
 pub mod coop;

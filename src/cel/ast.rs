@@ -8,6 +8,9 @@ pub type ExprId = u32;
 /// The variable in which comprehensions of macros accumulate. No expression can name it.
 pub const ACCUMULATOR: &str = "@result";
 
+/// The function that `a.?b` stands for.
+const OPTIONAL_SELECT: &str = "_?._";
+
 /// A node of the tree.
 #[derive(Clone, Debug)]
 pub struct Expr {
@@ -120,5 +123,101 @@ impl Expr {
             }
             _ => None,
         }
+    }
+
+    /// The nodes directly below this one.
+    fn children(&self) -> Vec<&Expr> {
+        match &self.kind {
+            ExprKind::Unspecified | ExprKind::Literal(_) | ExprKind::Ident(_) => Vec::new(),
+            ExprKind::Select(select) => vec![&select.operand],
+            ExprKind::Call(call) => call.target.iter().chain(&call.args).collect(),
+            ExprKind::List(list) => list.elements.iter().collect(),
+            ExprKind::Map(entries) => entries
+                .iter()
+                .flat_map(|entry| [&entry.key, &entry.value])
+                .collect(),
+            ExprKind::Struct(object) => object.fields.iter().map(|field| &field.value).collect(),
+            ExprKind::Comprehension(fold) => vec![
+                &fold.range,
+                &fold.init,
+                &fold.condition,
+                &fold.step,
+                &fold.result,
+            ],
+        }
+    }
+
+    /// The nodes directly below this one, to be changed.
+    fn children_mut(&mut self) -> Vec<&mut Expr> {
+        match &mut self.kind {
+            ExprKind::Unspecified | ExprKind::Literal(_) | ExprKind::Ident(_) => Vec::new(),
+            ExprKind::Select(select) => vec![&mut select.operand],
+            ExprKind::Call(call) => call.target.iter_mut().chain(&mut call.args).collect(),
+            ExprKind::List(list) => list.elements.iter_mut().collect(),
+            ExprKind::Map(entries) => entries
+                .iter_mut()
+                .flat_map(|entry| [&mut entry.key, &mut entry.value])
+                .collect(),
+            ExprKind::Struct(object) => {
+                let fields = object.fields.iter_mut();
+                fields.map(|field| &mut field.value).collect()
+            }
+            ExprKind::Comprehension(fold) => {
+                let fold = &mut **fold;
+                vec![
+                    &mut fold.range,
+                    &mut fold.init,
+                    &mut fold.condition,
+                    &mut fold.step,
+                    &mut fold.result,
+                ]
+            }
+        }
+    }
+
+    /// Gives the fields that are selected other names, where `rename` has one.
+    pub fn rename_fields(&mut self, rename: &dyn Fn(&str) -> Option<String>) {
+        let mut left = vec![self];
+        while let Some(next) = left.pop() {
+            match &mut next.kind {
+                ExprKind::Select(select) => {
+                    if let Some(name) = rename(&select.field) {
+                        select.field = name;
+                    }
+                }
+                ExprKind::Call(call) if call.function == OPTIONAL_SELECT => {
+                    if let Some(ExprKind::Literal(Literal::String(field))) =
+                        call.args.get_mut(1).map(|arg| &mut arg.kind)
+                        && let Some(name) = rename(field)
+                    {
+                        *field = name.into();
+                    }
+                }
+                _ => {}
+            }
+            left.extend(next.children_mut());
+        }
+    }
+
+    /// Reports whether `variable.field` or `variable.?field` occurs in the expression.
+    pub fn selects(&self, variable: &str, field: &str) -> bool {
+        let is_variable =
+            |one: &Expr| matches!(&one.kind, ExprKind::Ident(name) if name == variable);
+        let mut left = vec![self];
+        while let Some(next) = left.pop() {
+            let found = match &next.kind {
+                ExprKind::Select(select) => select.field == field && is_variable(&select.operand),
+                ExprKind::Call(call) if call.function == OPTIONAL_SELECT => {
+                    matches!(call.args.as_slice(), [operand, Expr { kind: ExprKind::Literal(Literal::String(name)), .. }]
+                        if **name == *field && is_variable(operand))
+                }
+                _ => false,
+            };
+            if found {
+                return true;
+            }
+            left.extend(next.children());
+        }
+        false
     }
 }

@@ -20,6 +20,7 @@ mod ast;
 mod charge;
 mod checker;
 mod compile_budget;
+mod escaping;
 mod environment;
 mod estimate;
 mod extension;
@@ -43,6 +44,7 @@ mod work;
 pub use checker::Checked;
 pub use compile_budget::CompileBudget;
 pub use environment::{Environment, JSON_PATCH, OBJECT};
+pub use escaping::unescape;
 pub use estimate::estimate;
 pub use library::{
     Access, Authorizer, Check, Decision, ResourceAccess, ServiceAccount, authorizer, resource_check,

@@ -17,9 +17,10 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::aggregation::CLIENT_FLAGS;
-use super::config::{CertFiles, Config, RequestHeader};
+use super::config::{CertFiles, Config};
 pub use super::credential_files::{CertError, CertKeyPair, CredentialFile, FileContent};
 use super::data_dir;
+use super::request_header::RequestHeader;
 use crate::auth::MASTERS;
 use crate::base::files::write_atomic;
 
@@ -344,6 +345,9 @@ type AccountKeys = (Option<FileContent>, Vec<FileContent>);
 /// The signing key and the public keys of service account tokens.
 fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, CertError> {
     let accounts = &config.service_accounts;
+    if accounts.signing_endpoint.is_some() {
+        return Ok((None, Vec::new()));
+    }
     let read = |path: &PathBuf| CredentialFile::of_flag("service-account-key-file", path).read();
     let mut public = accounts
         .key_files

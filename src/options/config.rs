@@ -10,10 +10,13 @@ use ipnet::IpNet;
 use super::aggregation::Aggregation;
 use super::api_enablement::ApiEnablement;
 use super::audit::AuditConfig;
+use super::authentication::{Jwt, TokenWebhook};
 use super::authorization::Authorization;
+use super::browsers::Browsers;
 pub use super::cert_files::CertFiles;
 use super::cert_files::path;
 use super::flags::{Command, FeatureGates, FlagError, Flags, parse, split_list};
+use super::request_header::RequestHeader;
 use crate::admission::plugins::{self, Support};
 
 /// The issuer of service account tokens where none is given.
@@ -42,6 +45,7 @@ pub struct Config {
     pub(crate) services: Services,
     pub(crate) aggregation: Aggregation,
     pub(crate) requests: Requests,
+    pub(crate) browsers: Browsers,
     pub(crate) shutdown: Shutdown,
     /// The API versions and resources that are served.
     pub(crate) apis: ApiEnablement,
@@ -137,23 +141,16 @@ pub struct EtcdOverride {
 #[derive(Clone, Debug)]
 pub struct Authentication {
     pub(crate) anonymous: bool,
+    /// A flag says whether they are let in.
+    pub(crate) anonymous_is_given: bool,
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) bootstrap_tokens: bool,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) request_header: RequestHeader,
     /// Empty for the issuers of service account tokens.
     pub(crate) api_audiences: Vec<String>,
-}
-
-/// The front proxy whose headers name users. Without a `client_ca` there is none.
-#[derive(Clone, Debug, Default)]
-pub struct RequestHeader {
-    pub(crate) client_ca: Option<PathBuf>,
-    pub(crate) allowed_names: Vec<String>,
-    pub(crate) username_headers: Vec<String>,
-    pub(crate) uid_headers: Vec<String>,
-    pub(crate) group_headers: Vec<String>,
-    pub(crate) extra_prefixes: Vec<String>,
+    pub(crate) jwt: Jwt,
+    pub(crate) token_webhook: Option<TokenWebhook>,
 }
 
 /// Service account tokens.
@@ -163,6 +160,8 @@ pub struct ServiceAccounts {
     pub(crate) issuers: Vec<String>,
     pub(crate) key_files: Vec<PathBuf>,
     pub(crate) signing_key: Option<PathBuf>,
+    /// The socket of a plugin that signs in place of a key.
+    pub(crate) signing_endpoint: Option<String>,
     pub(crate) jwks_uri: String,
     pub(crate) lookup: bool,
     pub(crate) extend_expiration: bool,
@@ -322,13 +321,14 @@ impl Config {
             data_dir: flags.text("data-dir").into(),
             serving: Serving::from_flags(flags)?,
             storage: StorageConfig::from_flags(flags)?,
-            authentication: Authentication::from_flags(flags),
+            authentication: Authentication::from_flags(flags)?,
             service_accounts: ServiceAccounts::from_flags(flags)?,
             authorization: Authorization::from_flags(flags)?,
             admission: Admission::from_flags(flags)?,
             services: Services::from_flags(flags)?,
             aggregation: Aggregation::from_flags(flags)?,
             requests: Requests::from_flags(flags)?,
+            browsers: Browsers::from_flags(flags)?,
             shutdown: Shutdown {
                 delay: flags.duration("shutdown-delay-duration"),
                 watch_grace: flags.duration("shutdown-watch-termination-grace-period"),
@@ -436,22 +436,18 @@ fn encryption_file(flags: &Flags) -> Result<Option<EncryptionFile>, FlagError> {
 }
 
 impl Authentication {
-    fn from_flags(flags: &Flags) -> Self {
-        Self {
+    fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
+        Ok(Self {
             anonymous: flags.switch("anonymous-auth"),
+            anonymous_is_given: flags.given().any(|(flag, _)| flag.name == "anonymous-auth"),
             client_ca: path(flags, "client-ca-file"),
             bootstrap_tokens: flags.switch("enable-bootstrap-token-auth"),
             token_file: path(flags, "token-auth-file"),
-            request_header: RequestHeader {
-                client_ca: path(flags, "requestheader-client-ca-file"),
-                allowed_names: flags.list("requestheader-allowed-names"),
-                username_headers: flags.list("requestheader-username-headers"),
-                uid_headers: flags.list("requestheader-uid-headers"),
-                group_headers: flags.list("requestheader-group-headers"),
-                extra_prefixes: flags.list("requestheader-extra-headers-prefix"),
-            },
+            request_header: RequestHeader::from_flags(flags)?,
             api_audiences: flags.list("api-audiences"),
-        }
+            jwt: Jwt::from_flags(flags)?,
+            token_webhook: TokenWebhook::from_flags(flags)?,
+        })
     }
 }
 
@@ -487,6 +483,7 @@ impl ServiceAccounts {
                 .map(PathBuf::from)
                 .collect(),
             signing_key: path(flags, "service-account-signing-key-file"),
+            signing_endpoint: signing_endpoint(flags)?,
             jwks_uri,
             lookup: flags.switch("service-account-lookup"),
             extend_expiration: flags.switch("service-account-extend-token-expiration"),
@@ -613,6 +610,34 @@ fn worker_threads(flags: &Flags) -> Result<Option<usize>, FlagError> {
         given => Err(FlagError::new(format!(
             "--worker-threads={given} is out of range: {MIN_WORKER_THREADS} to {MAX_WORKER_THREADS}, or 0 for one on each processor"
         ))),
+    }
+}
+
+/// The socket of an external signer (kubernetes `controlplane/apiserver/options/validation.go`).
+fn signing_endpoint(flags: &Flags) -> Result<Option<String>, FlagError> {
+    let endpoint = flags.text("service-account-signing-endpoint");
+    if endpoint.is_empty() {
+        return Ok(None);
+    }
+    let keys = [
+        "service-account-signing-key-file",
+        "service-account-key-file",
+    ];
+    if flags.given().any(|(flag, _)| keys.contains(&flag.name)) {
+        return Err(FlagError::new(
+            "can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with `--service-account-signing-endpoint` (They are mutually exclusive)",
+        ));
+    }
+    let is_word = |part: &str| {
+        let of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        !part.is_empty() && part.chars().all(of_word)
+    };
+    match endpoint.strip_prefix('@') {
+        Some(name) if !name.split('.').all(is_word) => Err(FlagError::new(format!(
+            "invalid value {} passed for `--service-account-signing-endpoint`, when prefixed with @ must be a valid abstract socket name",
+            crate::meta::go::quote(endpoint)
+        ))),
+        _ => Ok(Some(endpoint.to_owned())),
     }
 }
 

@@ -23,6 +23,9 @@ const AUTHORIZATION: &str = "tests/attacks/authorization_webhooks.rs";
 const BY_FLAGS: &str = "the_webhook_of_the_flags_gets_reviews_of_their_version";
 const ENCRYPTION: &str = "tests/attacks/encryption.rs";
 const AUDIT: &str = "tests/attacks/audit.rs";
+const OIDC: &str = "tests/attacks/oidc.rs";
+const OPENID_FLAGS: &str = "the_flags_of_openid_are_obeyed";
+const TOKENS: &str = "tests/attacks/token_webhook.rs";
 const PEERS: &str = "tests/peers.rs";
 /// The typed value is checked here; its use is checked by the compiler (fields of [`Config`] that
 /// are never read are dead code).
@@ -69,6 +72,10 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("audit-webhook-truncate-max-batch-size", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
     ("audit-webhook-truncate-max-event-size", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
     ("audit-webhook-version", "src/options/audit.rs", "flags_say_where_events_go_and_how"),
+    ("authentication-config", OIDC, "issuers_name_users_as_their_mappings_say"),
+    ("authentication-token-webhook-cache-ttl", TOKENS, "answers_are_kept_as_long_as_the_flag_says"),
+    ("authentication-token-webhook-config-file", TOKENS, "a_webhook_names_the_users_of_tokens"),
+    ("authentication-token-webhook-version", TOKENS, "reviews_of_tokens_ask_for_their_audiences"),
     ("authorization-config", AUTHORIZATION, "a_webhook_decides_before_roles_do"),
     ("authorization-mode", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("authorization-policy-file", AUTHORIZATION, "policies_of_a_file_allow"),
@@ -79,6 +86,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("bind-address", WIRE, "a_port_is_shared_if_the_flag_says_so"),
     ("cert-dir", WIRE, "a_port_is_shared_if_the_flag_says_so"),
     ("client-ca-file", MANIFEST, STARTS),
+    ("cors-allowed-origins", WIRE, "browsers_are_told_what_the_flags_say"),
     ("data-dir", "tests/durability.rs", "a_second_server_on_the_same_folder_is_refused"),
     ("default-not-ready-toleration-seconds", WIRE, "new_pods_are_as_the_flags_say"),
     ("default-unreachable-toleration-seconds", WIRE, "new_pods_are_as_the_flags_say"),
@@ -114,6 +122,15 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("max-mutating-requests-inflight", OVERLOAD, "writes_beyond_the_limit_are_turned_away"),
     ("max-requests-inflight", OVERLOAD, "reads_beyond_the_limit_are_turned_away"),
     ("min-request-timeout", WIRE, "events_and_history_end_when_the_flags_say"),
+    ("oidc-ca-file", OIDC, OPENID_FLAGS),
+    ("oidc-client-id", OIDC, OPENID_FLAGS),
+    ("oidc-groups-claim", OIDC, OPENID_FLAGS),
+    ("oidc-groups-prefix", OIDC, OPENID_FLAGS),
+    ("oidc-issuer-url", OIDC, OPENID_FLAGS),
+    ("oidc-required-claim", OIDC, OPENID_FLAGS),
+    ("oidc-signing-algs", OIDC, OPENID_FLAGS),
+    ("oidc-username-claim", OIDC, OPENID_FLAGS),
+    ("oidc-username-prefix", OIDC, OPENID_FLAGS),
     ("permit-port-sharing", WIRE, "a_port_is_shared_if_the_flag_says_so"),
     ("proxy-client-cert-file", AGGREGATION, "the_certificate_for_other_servers_is_that_of_the_flags"),
     ("proxy-client-key-file", AGGREGATION, "the_certificate_for_other_servers_is_that_of_the_flags"),
@@ -132,12 +149,14 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("service-account-key-file", MANIFEST, STARTS),
     ("service-account-lookup", WIRE, "tokens_of_secrets_are_looked_up_unless_the_flag_is_off"),
     ("service-account-max-token-expiration", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
+    ("service-account-signing-endpoint", "tests/attacks/external_signer.rs", "a_plugin_signs_tokens_and_knows_their_keys"),
     ("service-account-signing-key-file", MANIFEST, STARTS),
     ("service-cluster-ip-range", WIRE, "services_are_where_the_flags_say"),
     ("service-node-port-range", WIRE, "services_are_where_the_flags_say"),
     ("shutdown-delay-duration", WIRE, "a_server_serves_on_for_as_long_as_the_flag_says"),
     ("shutdown-watch-termination-grace-period", CONNECTIONS, "watches_end_when_the_server_does"),
     ("storage-initialization-timeout", WIRE, "a_store_that_does_not_come_is_waited_for_as_long_as_the_flag_says"),
+    ("strict-transport-security-directives", WIRE, "browsers_are_told_what_the_flags_say"),
     ("tls-cert-file", MANIFEST, STARTS),
     ("tls-cipher-suites", WIRE, "tls_is_as_the_flags_say"),
     ("tls-curve-preferences", WIRE, "tls_is_as_the_flags_say"),
@@ -235,7 +254,7 @@ fn values_that_only_take_time_to_see_are_in_the_configuration() {
         "--etcd-readycheck-timeout=4s",
         "--lease-reuse-duration-seconds=5",
         "--requestheader-extra-headers-prefix=X-Extra-",
-        "--requestheader-uid-headers=X-Uid",
+        "--requestheader-uid-headers=X-Remote-Uid",
         "--service-account-lookup=false",
         "--watch-cache-sizes=pods#0,deployments.apps#0,secrets#100",
         "--worker-threads=2",
@@ -251,7 +270,10 @@ fn values_that_only_take_time_to_see_are_in_the_configuration() {
         given.authentication.request_header.extra_prefixes,
         ["X-Extra-"]
     );
-    assert_eq!(given.authentication.request_header.uid_headers, ["X-Uid"]);
+    assert_eq!(
+        given.authentication.request_header.uid_headers,
+        ["X-Remote-Uid"]
+    );
     assert_eq!(given.requests.delete_collection_workers, 7);
     assert!(!given.service_accounts.lookup);
     assert_eq!(given.storage.encoding_cache_bytes, 1 << 20);

@@ -5,7 +5,9 @@ pub mod admission_configuration;
 pub mod aggregation;
 pub mod api_enablement;
 pub mod audit;
+pub mod authentication;
 pub mod authorization;
+pub mod browsers;
 mod cert_files;
 pub mod certificates;
 pub mod config;
@@ -14,5 +16,6 @@ pub mod data_dir;
 #[cfg(test)]
 mod flag_coverage;
 pub mod flags;
+pub mod request_header;
 
 pub use config::{Checked, check};

@@ -1,23 +1,32 @@
 //! Assembly of the authenticators that the configuration asks for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 
+use super::authentication_config;
+use super::reload::WatchedFiles;
 use super::run::ServerDeps;
 use crate::auth::ObjectSource;
+use crate::auth::authn::external_signer::ExternalSigner;
 use crate::auth::authn::keys::{KeySet, SigningKey};
 use crate::auth::authn::oidc::{self, Documents};
+use crate::auth::authn::openid::configuration::Anonymous;
 use crate::auth::authn::request_header::FrontProxy;
 use crate::auth::authn::service_account::{Issuer, ServiceAccounts};
 use crate::auth::authn::static_token::StaticTokens;
+use crate::auth::authn::token_webhook::TokenWebhook;
 use crate::auth::authn::x509::CaBundle;
 use crate::auth::authn::{Chain, Options};
 use crate::base::clock::Clock;
+use crate::base::latch::Latch;
 use crate::builtin::authentication::{TokenReviewer, TokenVerdict};
+use crate::meta::go;
+use crate::options::certificates::Identity;
 use crate::options::config::Config;
-use crate::options::credential_files::{CertError, FileContent};
+use crate::options::credential_files::{CertError, CredentialFile, FileContent};
 
 /// An error of setting up authentication.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +39,8 @@ pub enum SetupError {
          specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users"
     )]
     Overlap,
+    #[error("{0}")]
+    Configuration(String),
 }
 
 /// The authentication of a server. Clones share it.
@@ -41,6 +52,36 @@ pub struct Authentication {
     /// The OpenID discovery documents; `None` if the issuer is no URL for them.
     pub discovery: Arc<ArcSwapOption<Documents>>,
     discovered: Discovered,
+    /// The longest lifetime of a token that an external signer supports, in seconds.
+    pub longest_token: Option<i64>,
+    external: Option<Arc<ExternalSigner>>,
+}
+
+/// Connects to the external signer, if the configuration names one.
+///
+/// # Errors
+/// It does not answer, or supports shorter lifetimes than the configuration allows.
+pub async fn external_signer(config: &Config) -> Result<Option<Arc<ExternalSigner>>, SetupError> {
+    let accounts = &config.service_accounts;
+    let Some(endpoint) = &accounts.signing_endpoint else {
+        return Ok(None);
+    };
+    let signer = ExternalSigner::connect(endpoint).await;
+    let signer = signer.map_err(SetupError::Configuration)?;
+    let longest = Duration::from_secs(u64::try_from(signer.max_seconds()).unwrap_or(0));
+    if let Some(given) = accounts.max_expiration
+        && given > longest
+    {
+        let shown = |time: Duration| {
+            go::format_duration(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
+        };
+        return Err(SetupError::Configuration(format!(
+            "service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: {} > {}",
+            shown(given),
+            shown(longest)
+        )));
+    }
+    Ok(Some(signer))
 }
 
 /// The facts in the discovery documents besides the keys.
@@ -58,6 +99,8 @@ impl Discovered {
 }
 
 /// Sets up authentication; `objects` is where secrets, accounts, pods and nodes are looked up.
+/// `server` is the identity under which metrics name this server. The configuration file that is to
+/// be followed comes along.
 ///
 /// # Errors
 /// Files that cannot be understood.
@@ -65,10 +108,15 @@ pub fn build(
     deps: &ServerDeps,
     objects: Arc<dyn ObjectSource>,
     clock: &Clock,
-) -> Result<Authentication, SetupError> {
+    server: &str,
+    external: Option<Arc<ExternalSigner>>,
+) -> Result<(Authentication, Option<WatchedFiles>), SetupError> {
     let (config, identity) = (&deps.config, &deps.identity);
     let accounts = &config.service_accounts;
-    let keys = key_set(&identity.public_keys)?;
+    let keys = match &external {
+        Some(external) => external.shown_keys(),
+        None => key_set(&identity.public_keys)?,
+    };
     let api_audiences = match config.authentication.api_audiences.as_slice() {
         [] => accounts.issuers.clone(),
         given => given.to_vec(),
@@ -81,19 +129,8 @@ pub fn build(
     };
     let discovery = Arc::new(ArcSwapOption::new(discovered.render(&keys)));
     let signing_key = identity.signing_key.as_ref().map(signing_key).transpose()?;
-    let front_proxy = match &identity.request_header {
-        Some((header, ca)) => Some(FrontProxy {
-            authorities: bundle(ca)?,
-            allowed_names: header.allowed_names.clone(),
-            username_headers: header.username_headers.clone(),
-            uid_headers: header.uid_headers.clone(),
-            group_headers: header.group_headers.clone(),
-            extra_prefixes: header.extra_prefixes.clone(),
-        }),
-        None => None,
-    };
     let options = Options {
-        front_proxy,
+        front_proxy: front_proxy(identity)?,
         client_authorities: Some(bundle(&identity.client_ca)?),
         uid_from_certificate: config
             .feature_gates
@@ -106,21 +143,72 @@ pub fn build(
         service_accounts: Some(ServiceAccounts {
             issuers: accounts.issuers.clone(),
             keys,
+            external: external.clone(),
             api_audiences: api_audiences.clone(),
             lookup: accounts.lookup,
             objects: objects.clone(),
         }),
         bootstrap_tokens: config.authentication.bootstrap_tokens.then_some(objects),
+        jwt: None,
+        token_webhook: token_webhook(config, &api_audiences, clock)?,
+        anonymous: Anonymous::default(),
         api_audiences,
-        anonymous: config.authentication.anonymous,
     };
     check_overlap(&options)?;
-    Ok(Authentication {
-        chain: Arc::new(Chain::new(options, clock.clone())),
-        issuer: signing_key.map(|key| Arc::new(Issuer::new(issuer_name, key, clock.clone()))),
+    let chain = Arc::new(Chain::new(options, clock.clone()));
+    let watched = authentication_config::set_up(config, &chain, server, clock)?;
+    let made = Authentication {
+        chain,
+        issuer: match (&external, signing_key) {
+            (Some(external), _) => Some(Issuer::external(
+                &issuer_name,
+                external.clone(),
+                clock.clone(),
+            )),
+            (None, Some(key)) => Some(Issuer::new(issuer_name, key, clock.clone())),
+            (None, None) => None,
+        }
+        .map(Arc::new),
+        longest_token: external.as_ref().map(|external| external.max_seconds()),
+        external,
         discovery,
         discovered,
-    })
+    };
+    Ok((made, watched))
+}
+
+fn front_proxy(identity: &Identity) -> Result<Option<FrontProxy>, CertError> {
+    let Some((header, ca)) = &identity.request_header else {
+        return Ok(None);
+    };
+    Ok(Some(FrontProxy {
+        authorities: bundle(ca)?,
+        allowed_names: header.allowed_names.clone(),
+        username_headers: header.username_headers.clone(),
+        uid_headers: header.uid_headers.clone(),
+        group_headers: header.group_headers.clone(),
+        extra_prefixes: header.extra_prefixes.clone(),
+    }))
+}
+
+fn token_webhook(
+    config: &Config,
+    api_audiences: &[String],
+    clock: &Clock,
+) -> Result<Option<Arc<TokenWebhook>>, SetupError> {
+    let Some(given) = &config.authentication.token_webhook else {
+        return Ok(None);
+    };
+    let made = TokenWebhook::new(
+        &given.kubeconfig,
+        given.version,
+        given.cache_ttl,
+        api_audiences.to_vec(),
+        clock.clone(),
+    );
+    let flag = "authentication-token-webhook-config-file";
+    let made = made.map_err(|why| CredentialFile::of_flag(flag, &given.kubeconfig).error(why))?;
+    Ok(Some(Arc::new(made)))
 }
 
 /// Each judges by another file from now on, unless that cannot be understood: then by the one
@@ -146,6 +234,22 @@ impl Authentication {
             }
             check_overlap(options)
         })
+    }
+
+    /// Keeps the keys of the external signer up to date until the server stops.
+    pub async fn follow_external_signer(self, stopping: Latch) {
+        let Some(external) = self.external.clone() else {
+            return;
+        };
+        let changed = |shown: KeySet| {
+            self.discovery.store(self.discovered.render(&shown));
+            // What was found valid is looked at again.
+            let Ok(()) = self.chain.change(|_| Ok::<_, std::convert::Infallible>(()));
+        };
+        tokio::select! {
+            () = external.follow(changed) => {}
+            () = stopping.wait() => {}
+        }
     }
 
     /// # Errors
@@ -291,7 +395,7 @@ mod tests {
             auditor: None,
             shutdown: Shutdown::new(),
         };
-        build(&deps, Arc::new(Nothing), &Clock::system())
+        build(&deps, Arc::new(Nothing), &Clock::system(), "server", None).map(|(made, _)| made)
     }
 
     #[test]

@@ -129,7 +129,16 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     .await?;
     health::add_aggregator(&deps.health, &cluster.aggregator);
     health::add_informers(&deps.health, &cluster.informers);
-    let authentication = authentication::build(deps, cluster.client.clone(), &clock)?;
+    let identity = bootstrap::identity(&hostname());
+    let external = authentication::external_signer(&deps.config).await?;
+    let (authentication, config) =
+        authentication::build(deps, cluster.client.clone(), &clock, &identity, external)?;
+    watched.extend(config);
+    tokio::spawn(
+        authentication
+            .clone()
+            .follow_external_signer(deps.shutdown.stopping()),
+    );
     let flow_schemas = FlowSchemaReconciler::start(
         &cluster.registry,
         cluster.client.clone(),
@@ -225,6 +234,7 @@ fn filter_chain(
             issuer,
             client,
             config,
+            authentication.longest_token,
             clock.clone(),
         )) as Arc<dyn TokenIssuer>
     });
@@ -258,6 +268,7 @@ fn filter_chain(
         ),
         in_flight: InFlight::new(&config.requests),
         request_timeout: config.requests.timeout,
+        browsers: config.browsers.clone(),
         goaway: Goaway {
             chance: config.requests.goaway_chance,
             unauthenticated: config

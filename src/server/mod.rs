@@ -3,6 +3,7 @@
 
 mod auditing;
 pub mod authentication;
+mod authentication_config;
 mod authorization;
 pub mod build;
 mod connections;

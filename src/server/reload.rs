@@ -404,6 +404,7 @@ impl SighupListener {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use std::fs;
     use std::path::Path;
 
@@ -473,7 +474,8 @@ mod tests {
         };
         let (_, serving) = tls::set_up(&config.serving, &deps.identity.serving).expect("TLS");
         let authentication =
-            authentication::build(&deps, Arc::new(Accounts), &clock).expect("authentication");
+            authentication::build(&deps, Arc::new(Accounts), &clock, "server", None);
+        let (authentication, _) = authentication.expect("authentication");
         let trusted = watch::Sender::new(Authorities::default());
         let reloader = Reloader::new(
             &deps,
@@ -505,6 +507,7 @@ mod tests {
                 .authentication
                 .chain
                 .authenticate(&Credentials {
+                    path: "/",
                     headers: &headers,
                     peer,
                 })
@@ -538,6 +541,8 @@ mod tests {
                 .as_ref()
                 .expect("an issuer")
                 .issue(&spec)
+                .now_or_never()
+                .expect("no plugin")
                 .expect("a token")
                 .token
         }
@@ -642,6 +647,7 @@ mod tests {
             .authentication
             .chain
             .authenticate(&Credentials {
+                path: "/",
                 headers: &headers,
                 peer: &alice,
             })

@@ -30,6 +30,7 @@ pub struct TokenRequestIssuer {
     audiences: Vec<String>,
     extend: bool,
     max_seconds: Option<i64>,
+    extended_seconds: i64,
 }
 
 /// The objects that a token is bound to.
@@ -41,10 +42,12 @@ struct BoundObjects {
 }
 
 impl TokenRequestIssuer {
+    /// `longest` is the longest lifetime, in seconds, that an external signer supports.
     pub fn new(
         issuer: Arc<Issuer>,
         objects: Arc<LoopbackClient>,
         config: &Config,
+        longest: Option<i64>,
         clock: Clock,
     ) -> Self {
         let accounts = &config.service_accounts;
@@ -61,7 +64,8 @@ impl TokenRequestIssuer {
             clock,
             audiences,
             extend: accounts.extend_expiration,
-            max_seconds,
+            max_seconds: max_seconds.or(longest),
+            extended_seconds: longest.map_or(EXTENDED_SECONDS, |most| most.min(EXTENDED_SECONDS)),
         }
     }
 
@@ -247,7 +251,7 @@ impl TokenIssuer for TokenRequestIssuer {
             node: bound.node,
             audiences: &audiences,
             expiration_seconds: if extended {
-                self.max_seconds.unwrap_or(EXTENDED_SECONDS)
+                self.extended_seconds
             } else {
                 shown
             },
@@ -256,7 +260,8 @@ impl TokenIssuer for TokenRequestIssuer {
         let issued = self
             .issuer
             .issue(&spec)
-            .ok_or_else(|| Status::internal("failed to generate token: the key does not sign"))?;
+            .await
+            .map_err(|why| Status::internal(format!("failed to generate token: {why}")))?;
         let now = self.clock.now().as_second();
         request.set_meta_str("name", account.name());
         request.set_meta_str("namespace", account.namespace());

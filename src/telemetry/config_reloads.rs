@@ -62,7 +62,8 @@ impl ConfigReloads {
     }
 }
 
-fn hash(bytes: &[u8]) -> String {
+/// Returns the hash under which a text appears in labels; empty for an empty one.
+pub fn hash(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return String::new();
     }

@@ -20,9 +20,9 @@ use crate::codec::json::Document;
 use crate::meta::{Value, go, str_at};
 
 /// Connections to a webhook that are kept while nobody uses them (client-go `idleConnsPerHost`).
-const MAX_IDLE: usize = 25;
+pub const MAX_IDLE: usize = 25;
 /// The time that such a connection is kept.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// The interval at which HTTP/2 connections are checked, and the time that an answer may take
 /// (apimachinery `util/net`).
 const PING_INTERVAL: Duration = Duration::from_secs(30);

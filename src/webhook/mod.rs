@@ -8,6 +8,7 @@ mod auth_info;
 mod call_error;
 pub mod connector;
 mod endpoint;
+mod fetcher;
 mod kubeconfig;
 mod proxy;
 mod remote;
@@ -22,6 +23,7 @@ use tokio_rustls::TlsConnector;
 
 pub use auth_info::{AuthInfo, AuthInfos};
 pub use call_error::CallError;
+pub use fetcher::{Fetched, Fetcher};
 pub use remote::{Expected, Remote, RetryDelays};
 #[cfg(test)]
 pub use service::NoServices;

@@ -185,6 +185,90 @@ async fn tokens_of_service_accounts_are_as_the_flags_say() {
 }
 
 #[tokio::test]
+async fn browsers_are_told_what_the_flags_say() {
+    let flags = [
+        r"--cors-allowed-origins=^https://example\.com$,//b\.org(:|$)",
+        "--strict-transport-security-directives=max-age=31536000,includeSubDomains",
+    ];
+    let (_folder, server) = embedded(&flags).await;
+    let cors = |answer: &wire::Answer| {
+        let names = [
+            "access-control-allow-origin",
+            "access-control-allow-methods",
+            "access-control-allow-headers",
+            "access-control-expose-headers",
+            "access-control-allow-credentials",
+        ];
+        names.map(|name| match answer.headers.get(name) {
+            Some(value) => value.to_str().unwrap().to_owned(),
+            None => String::new(),
+        })
+    };
+    let allowed = |origin: &str| {
+        [
+            origin,
+            "POST, GET, OPTIONS, PUT, DELETE, PATCH",
+            "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since",
+            "Date",
+            "true",
+        ]
+        .map(str::to_owned)
+    };
+    let nothing = [const { String::new() }; 5];
+    // Preflights have no credentials; other requests are answered as ever.
+    for (method, token, origin, status, want) in [
+        (
+            "OPTIONS",
+            "",
+            "https://example.com",
+            204,
+            allowed("https://example.com"),
+        ),
+        (
+            "OPTIONS",
+            "",
+            "https://b.org:8080",
+            204,
+            allowed("https://b.org:8080"),
+        ),
+        (
+            "OPTIONS",
+            "",
+            "https://example.com.evil.org",
+            403,
+            nothing.clone(),
+        ),
+        (
+            "GET",
+            ADMIN,
+            "https://example.com",
+            200,
+            allowed("https://example.com"),
+        ),
+        (
+            "GET",
+            "wrong",
+            "https://example.com",
+            401,
+            allowed("https://example.com"),
+        ),
+        ("GET", ADMIN, "http://example.com", 200, nothing.clone()),
+    ] {
+        let ask = ask(method, "/api/v1/namespaces/default/pods").by(token);
+        let answer = ask.header("Origin", origin).send(&server).await;
+        assert_eq!(
+            (answer.status, cors(&answer)),
+            (status, want),
+            "{method} {origin}"
+        );
+        let told = &answer.headers["strict-transport-security"];
+        assert_eq!(told, "max-age=31536000; includeSubDomains");
+    }
+    let answer = ask("GET", "/version").send(&server).await;
+    assert_eq!(cors(&answer), nothing);
+}
+
+#[tokio::test]
 async fn authentication_and_authorization_flags_are_obeyed() {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token", "metadata": {"name": "bootstrap-token-abcdef"},
@@ -195,7 +279,8 @@ async fn authentication_and_authorization_flags_are_obeyed() {
         ("--anonymous-auth=true", 200, 401, 403),
         ("--anonymous-auth=false", 401, 401, 403),
         ("--enable-bootstrap-token-auth=true", 200, 200, 403),
-        ("--authorization-mode=AlwaysAllow", 200, 401, 200),
+        // Nobody in particular is not allowed everything.
+        ("--authorization-mode=AlwaysAllow", 401, 401, 200),
         ("--authorization-mode=AlwaysDeny", 403, 401, 403),
     ] {
         // Modes add up, but this server begins without those of the others.

@@ -734,7 +734,7 @@ impl Proxy {
             flag("requestheader-client-ca-file", &ca),
             flag("requestheader-allowed-names", "front-proxy-client"),
             flag("requestheader-username-headers", "X-Remote-User"),
-            flag("requestheader-uid-headers", "X-Own-Uid"),
+            flag("requestheader-uid-headers", "X-Own-Uid,X-Remote-Uid"),
             flag("requestheader-group-headers", "X-Remote-Group"),
             flag("requestheader-extra-headers-prefix", "X-Own-Extra-"),
         ]

@@ -14,12 +14,14 @@ mod conversions;
 mod encodings;
 mod encryption;
 mod etcd_flags;
+mod external_signer;
 mod files;
 mod flags;
 mod honesty;
 mod http2;
 mod identity;
 mod mutating_policies;
+mod oidc;
 mod overload;
 mod paths;
 mod pod_security;
@@ -31,6 +33,7 @@ mod services;
 mod store_faults;
 #[path = "../support/mod.rs"]
 mod support;
+mod token_webhook;
 mod webhooks;
 
 use std::path::Path;

@@ -4,6 +4,7 @@
 
 pub mod etcd;
 pub mod http;
+pub mod oidc;
 pub mod webhook;
 
 use std::fs::{self, File};

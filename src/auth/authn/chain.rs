@@ -2,6 +2,7 @@
 //! `kubeapiserver/authenticator/config.go`).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -10,11 +11,16 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use super::cache::{self, TokenCache};
+use super::metrics;
+use super::openid::JwtAuthenticators;
+use super::openid::configuration::Anonymous;
 use super::request_header::{self, FrontProxy};
 use super::service_account::ServiceAccounts;
 use super::static_token::StaticTokens;
+use super::token_webhook::TokenWebhook;
 use super::x509::{CaBundle, Verified};
 use super::{
     Authenticated, Authenticator, AuthnError, CREDENTIAL_ID, Credentials, Peer, Purpose, TokenUser,
@@ -42,13 +48,18 @@ pub struct Options {
     pub bootstrap_tokens: Option<Arc<dyn ObjectSource>>,
     /// The audiences that stand for this server.
     pub api_audiences: Vec<String>,
-    /// True if requests without credentials are let in as `system:anonymous`.
-    pub anonymous: bool,
+    /// The issuers of other tokens.
+    pub jwt: Option<Arc<JwtAuthenticators>>,
+    pub token_webhook: Option<Arc<TokenWebhook>>,
+    /// The requests without credentials that are let in as `system:anonymous`.
+    pub anonymous: Anonymous,
 }
 
 /// The authenticator of a server.
 pub struct Chain {
     state: ArcSwap<State>,
+    /// Held by whoever changes the state.
+    changing: Mutex<()>,
     clock: Clock,
 }
 
@@ -65,17 +76,18 @@ impl Chain {
                 options,
                 cache: TokenCache::default(),
             }),
+            changing: Mutex::default(),
             clock,
         }
     }
 
     /// Judges requests by changed options from now on, also those on connections that there are;
-    /// what was found valid is looked at again. Of two callers at a time one is forgotten: there
-    /// must be no more than one.
+    /// what was found valid is looked at again.
     ///
     /// # Errors
     /// Those of `change`; then nothing is changed.
     pub fn change<E>(&self, change: impl FnOnce(&mut Options) -> Result<(), E>) -> Result<(), E> {
+        let _changing = self.changing.lock();
         let mut options = self.state.load().options.clone();
         change(&mut options)?;
         self.state.store(Arc::new(State {
@@ -167,35 +179,67 @@ impl State {
         }
         let key = cache::key(token, audiences);
         if let Some(user) = self.cache.get(&key, now) {
+            metrics::token_hit();
             return Ok(Some(user));
         }
-        let mut error = None;
-        let mut found = None;
+        let start = Instant::now();
+        let found = self.look_up(token, audiences, agnostic(), now).await;
+        metrics::token_fetched(found.is_ok(), start.elapsed());
+        if let Ok(Some(user)) = &found {
+            self.cache.put(key, user.clone(), now);
+        }
+        found
+    }
+
+    /// The user of a token by those authenticators for which it takes some work. `agnostic` are
+    /// the audiences of tokens that are made for nobody in particular.
+    async fn look_up(
+        &self,
+        token: &str,
+        audiences: &[String],
+        agnostic: Option<Vec<String>>,
+        now: Timestamp,
+    ) -> Result<Option<Arc<TokenUser>>, AuthnError> {
+        let options = &self.options;
+        let mut errors = AuthnError::default();
+        let known = |user, audiences| {
+            Ok(Some(Arc::new(TokenUser {
+                user,
+                audiences,
+                ..TokenUser::default()
+            })))
+        };
         if let Some(accounts) = &options.service_accounts {
             match accounts.authenticate(token, audiences, now).await {
-                Ok(user) => found = user,
-                Err(why) => error = Some(why),
+                Ok(Some(user)) => return Ok(Some(Arc::new(user))),
+                Ok(None) => {}
+                Err(why) => errors.add(why),
             }
         }
-        if found.is_none()
-            && let (Some(objects), Some(audiences)) = (&options.bootstrap_tokens, agnostic())
-        {
-            found = bootstrap_token::authenticate(token, objects.as_ref(), now)
-                .await
-                .map(|user| TokenUser {
-                    user,
-                    audiences,
-                    ..TokenUser::default()
-                });
-        }
-        match (found, error) {
-            (Some(user), _) => {
-                let user = Arc::new(user);
-                self.cache.put(key, user.clone(), now);
-                Ok(Some(user))
+        if let (Some(objects), Some(audiences)) = (&options.bootstrap_tokens, &agnostic) {
+            let user = bootstrap_token::authenticate(token, objects.as_ref(), now).await;
+            if let Some(user) = user {
+                return known(user, audiences.clone());
             }
-            (None, Some(why)) => Err(why),
-            (None, None) => Ok(None),
+        }
+        // Behind the server's own tokens: these may have keys fetched.
+        if let (Some(jwt), Some(audiences)) = (&options.jwt, &agnostic) {
+            match jwt.authenticate(token).await {
+                Ok(Some(user)) => return known(user, audiences.clone()),
+                Ok(None) => {}
+                Err(why) => errors.add(why),
+            }
+        }
+        if let Some(webhook) = &options.token_webhook {
+            match webhook.authenticate(token, audiences).await {
+                Ok(Some(user)) => return Ok(Some(user)),
+                Ok(None) => {}
+                Err(why) => errors.add(why),
+            }
+        }
+        match errors.is_empty() {
+            true => Ok(None),
+            false => Err(errors),
         }
     }
 
@@ -257,7 +301,8 @@ impl Authenticator for Chain {
             groups: vec![UNAUTHENTICATED.to_owned()],
             ..User::default()
         };
-        Ok(state.options.anonymous.then(|| anonymous().into()))
+        let allowed = state.options.anonymous.allows(credentials.path);
+        Ok(allowed.then(|| anonymous().into()))
     }
 }
 
@@ -387,7 +432,7 @@ mod tests {
             ),
             static_tokens: Some(StaticTokens::from_csv("t,alice,uid,devs\n").expect("tokens")),
             api_audiences: vec!["api".to_owned()],
-            anonymous: true,
+            anonymous: Anonymous::everywhere(),
             ..Options::default()
         };
         Chain::new(
@@ -418,6 +463,7 @@ mod tests {
     async fn ask(pairs: &[(&'static str, &str)], peer: &Peer) -> Result<Option<User>, String> {
         chain()
             .authenticate(&Credentials {
+                path: "/",
                 headers: &headers(pairs),
                 peer,
             })
@@ -582,6 +628,7 @@ mod tests {
         let ask = async || {
             let user = chain
                 .authenticate(&Credentials {
+                    path: "/",
                     headers: &none,
                     peer: &peer,
                 })

@@ -108,6 +108,11 @@ pub fn parse(token: &str) -> Option<Unverified<'_>> {
 }
 
 impl Unverified<'_> {
+    /// The key that the token names; empty for none.
+    pub fn key_id(&self) -> &str {
+        &self.header.kid
+    }
+
     /// The claims, if one of the keys signed them.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use aws_lc_rs::digest;
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::{PublicEncryptingKey, PublicKeyComponents as RsaPublicKeyComponents};
 use aws_lc_rs::signature::{
     self as sig, EcdsaKeyPair, KeyPair, ParsedPublicKey, RsaKeyPair, VerificationAlgorithm,
 };
@@ -63,6 +64,37 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// Reads a key of this kind for each of its algorithms.
+    fn parse(self, key: &[u8]) -> Result<Vec<(&'static str, ParsedPublicKey)>, KeyError> {
+        let parse = |(name, algorithm): &(&'static str, &'static dyn VerificationAlgorithm)| {
+            ParsedPublicKey::new(*algorithm, key)
+                .map(|key| (*name, key))
+                .map_err(|_| KeyError::Unsupported)
+        };
+        self.accepted().iter().map(parse).collect()
+    }
+}
+
+/// The uncompressed point of two coordinates, whose leading zeros may be absent.
+fn point(x: &[u8], y: &[u8], length: usize) -> Result<Vec<u8>, KeyError> {
+    let mut point = vec![4];
+    for coordinate in [x, y] {
+        let missing = length.checked_sub(coordinate.len());
+        let missing = missing.ok_or(KeyError::Unsupported)?;
+        point.extend(std::iter::repeat_n(0, missing));
+        point.extend(coordinate);
+    }
+    Ok(point)
+}
+
+fn rsa_der(components: RsaPublicKeyComponents<Vec<u8>>) -> Result<Vec<u8>, KeyError> {
+    let key: PublicEncryptingKey = components.try_into().map_err(|_| KeyError::Unsupported)?;
+    let der: Result<PublicKeyX509Der<'_>, _> = key.as_der();
+    der.map(|der| der.as_ref().to_vec())
+        .map_err(|_| KeyError::Unsupported)
+}
+
 /// A key that tokens are verified with.
 #[derive(Clone)]
 pub struct VerifyingKey {
@@ -119,22 +151,56 @@ impl VerifyingKey {
             }
             _ => return Err(KeyError::Unsupported),
         };
-        let parse = |(name, algorithm): &(&'static str, &'static dyn VerificationAlgorithm)| {
-            ParsedPublicKey::new(*algorithm, der)
-                .map(|key| (*name, key))
-                .map_err(|_| KeyError::Unsupported)
-        };
-        let parsed = kind
-            .accepted()
-            .iter()
-            .map(parse)
-            .collect::<Result<Vec<_>, _>>()?;
         let hash = digest::digest(&digest::SHA256, der);
         Ok(Self {
             id: encode(hash.as_ref()),
             kind,
-            parsed,
+            parsed: kind.parse(der)?,
             parameters,
+        })
+    }
+
+    /// Reads a SubjectPublicKeyInfo of a key that has a name.
+    ///
+    /// # Errors
+    /// It is of a kind that cannot verify tokens, or broken.
+    pub fn named(id: &str, der: &[u8]) -> Result<Self, KeyError> {
+        Ok(Self {
+            id: id.to_owned(),
+            ..Self::from_spki(der)?
+        })
+    }
+
+    /// Reads a JSON Web Key, named as it names itself.
+    ///
+    /// # Errors
+    /// It is of a kind that cannot verify tokens, or broken.
+    pub fn from_jwk(jwk: &Value) -> Result<Self, KeyError> {
+        let text = |field: &str| jwk.get(field).and_then(Value::as_str).unwrap_or_default();
+        let bytes = |field: &str| {
+            let text = text(field).trim_end_matches('=');
+            BASE64_URL_SAFE_NO_PAD
+                .decode(text)
+                .map_err(|_| KeyError::Unsupported)
+        };
+        let (kind, key) = match (text("kty"), text("crv")) {
+            ("RSA", _) => {
+                let components = RsaPublicKeyComponents {
+                    n: bytes("n")?,
+                    e: bytes("e")?,
+                };
+                (Kind::Rsa, rsa_der(components)?)
+            }
+            ("EC", "P-256") => (Kind::P256, point(&bytes("x")?, &bytes("y")?, 32)?),
+            ("EC", "P-384") => (Kind::P384, point(&bytes("x")?, &bytes("y")?, 48)?),
+            ("EC", "P-521") => (Kind::P521, point(&bytes("x")?, &bytes("y")?, 66)?),
+            _ => return Err(KeyError::Unsupported),
+        };
+        Ok(Self {
+            id: text("kid").to_owned(),
+            kind,
+            parsed: kind.parse(&key)?,
+            parameters: Vec::new(),
         })
     }
 
@@ -201,6 +267,11 @@ impl KeySet {
             }
         }
         Ok(Self(keys))
+    }
+
+    /// Adds a key.
+    pub fn push(&mut self, key: VerifyingKey) {
+        self.0.push(key);
     }
 
     /// Adds the keys of another set.

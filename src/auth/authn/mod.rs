@@ -5,12 +5,16 @@ pub mod bootstrap_token;
 pub mod cache;
 pub mod certificate_request;
 pub mod chain;
+pub mod external_signer;
 pub mod jwt;
 pub mod keys;
+mod metrics;
 pub mod oidc;
+pub mod openid;
 pub mod request_header;
 pub mod service_account;
 pub mod static_token;
+pub mod token_webhook;
 pub mod x509;
 
 use std::fmt;
@@ -117,6 +121,8 @@ impl Peer {
 /// The credentials of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Credentials<'a> {
+    /// The path that is asked for.
+    pub path: &'a str,
     pub headers: &'a HeaderMap,
     pub peer: &'a Peer,
 }

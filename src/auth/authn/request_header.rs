@@ -224,6 +224,7 @@ mod tests {
         let user = proxy
             .authenticate(
                 &Credentials {
+                    path: "/",
                     headers: &headers,
                     peer: &peer,
                 },
@@ -251,6 +252,7 @@ mod tests {
             headers.insert(name, HeaderValue::from_bytes(value).expect("a value"));
             proxy.authenticate(
                 &Credentials {
+                    path: "/",
                     headers: &headers,
                     peer: &peer,
                 },
@@ -288,6 +290,7 @@ mod tests {
         let why = proxy
             .authenticate(
                 &Credentials {
+                    path: "/",
                     headers: &headers,
                     peer: &stranger,
                 },
@@ -302,6 +305,7 @@ mod tests {
         assert_eq!(
             proxy.authenticate(
                 &Credentials {
+                    path: "/",
                     headers: &headers,
                     peer: &nobody
                 },

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
 
+use super::external_signer::ExternalSigner;
 use super::jwt::{self, Claims, Ref};
 use super::keys::{KeySet, SigningKey};
 use super::{Annotations, AuthnError, CREDENTIAL_ID, TokenUser};
@@ -94,6 +95,8 @@ pub struct ServiceAccounts {
     /// The issuers of tokens that expire; the first is this server.
     pub issuers: Vec<String>,
     pub keys: KeySet,
+    /// The plugin that knows the keys in their place.
+    pub external: Option<Arc<ExternalSigner>>,
     /// The audiences that stand for this server.
     pub api_audiences: Vec<String>,
     /// True if the secret of a legacy token must exist.
@@ -121,7 +124,14 @@ impl ServiceAccounts {
         if !legacy && !self.issuers.contains(issuer) {
             return Ok(None);
         }
-        let claims = token_parts.verify(&self.keys).map_err(AuthnError::new)?;
+        let verified = match &self.external {
+            Some(external) => {
+                let keys = external.keys(token_parts.key_id()).await;
+                token_parts.verify(&keys)
+            }
+            None => token_parts.verify(&self.keys),
+        };
+        let claims = verified.map_err(AuthnError::new)?;
         // Tokens without an audience are for this server.
         let own = if claims.aud.is_empty() {
             LEGACY_TOKENS.inc(&[]);
@@ -454,26 +464,46 @@ pub struct IssuedToken {
 /// Issues tokens (for TokenRequest).
 pub struct Issuer {
     issuer: String,
-    key: ArcSwap<SigningKey>,
+    signer: Signer,
     clock: Clock,
+}
+
+/// The one who signs tokens.
+enum Signer {
+    Key(ArcSwap<SigningKey>),
+    External(Arc<ExternalSigner>),
 }
 
 impl Issuer {
     pub fn new(issuer: impl Into<String>, key: SigningKey, clock: Clock) -> Self {
         Self {
             issuer: issuer.into(),
-            key: ArcSwap::from_pointee(key),
+            signer: Signer::Key(ArcSwap::from_pointee(key)),
+            clock,
+        }
+    }
+
+    /// Returns one whose tokens a plugin signs.
+    pub fn external(issuer: &str, signer: Arc<ExternalSigner>, clock: Clock) -> Self {
+        Self {
+            issuer: issuer.to_owned(),
+            signer: Signer::External(signer),
             clock,
         }
     }
 
     /// Signs with another key from now on.
     pub fn replace_key(&self, key: SigningKey) {
-        self.key.store(Arc::new(key));
+        if let Signer::Key(current) = &self.signer {
+            current.store(Arc::new(key));
+        }
     }
 
-    /// Makes a token; `None` if the cryptographic library fails.
-    pub fn issue(&self, spec: &TokenSpec<'_>) -> Option<IssuedToken> {
+    /// Makes a token.
+    ///
+    /// # Errors
+    /// The text of the reason: the cryptographic library fails, or the plugin does not sign.
+    pub async fn issue(&self, spec: &TokenSpec<'_>) -> Result<IssuedToken, String> {
         let now = self.clock.now().as_second();
         let expires = now.saturating_add(spec.expiration_seconds);
         let id = random::uuid();
@@ -506,8 +536,11 @@ impl Issuer {
         claims.insert("kubernetes.io".to_owned(), Value::Object(private));
         claims.insert("nbf", now.into());
         claims.insert("sub", username(spec.namespace, &spec.account.name).into());
-        let token = jwt::sign(&self.key.load(), &claims)?;
-        Some(IssuedToken {
+        let token = match &self.signer {
+            Signer::Key(key) => jwt::sign(&key.load(), &claims).ok_or("the key does not sign")?,
+            Signer::External(signer) => signer.sign(&claims).await?,
+        };
+        Ok(IssuedToken {
             token,
             id,
             expires: Timestamp::from_second(expires).unwrap_or(Timestamp::MAX),
@@ -520,6 +553,7 @@ mod tests {
     use super::super::fake::Objects;
     use super::super::keys::tests::private_keys;
     use super::*;
+    use futures::FutureExt;
 
     const API: &str = "https://kubernetes.default.svc.cluster.local";
 
@@ -550,6 +584,7 @@ mod tests {
         let accounts = ServiceAccounts {
             issuers: vec![API.to_owned()],
             keys: KeySet::from_pem(&[&key]).expect("keys"),
+            external: None,
             api_audiences: vec![API.to_owned()],
             lookup: true,
             objects: objects.clone(),
@@ -597,7 +632,12 @@ mod tests {
                 ..TokenSpec::default()
             };
             change(&mut spec);
-            self.issuer.issue(&spec).expect("a token").token
+            self.issuer
+                .issue(&spec)
+                .now_or_never()
+                .expect("no plugin")
+                .expect("a token")
+                .token
         }
 
         async fn authenticate(&self, token: &str) -> Result<Option<TokenUser>, String> {
@@ -727,6 +767,8 @@ mod tests {
                 expiration_seconds: 60,
                 ..TokenSpec::default()
             })
+            .now_or_never()
+            .expect("no plugin")
             .expect("a token")
             .token;
         assert_eq!(
@@ -740,6 +782,8 @@ mod tests {
         );
         let strange = stranger
             .issue(&TokenSpec::default())
+            .now_or_never()
+            .expect("no plugin")
             .expect("a token")
             .token;
         assert_eq!(world.authenticate(&strange).await, Ok(None));

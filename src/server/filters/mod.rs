@@ -4,7 +4,9 @@ mod audit;
 mod audit_id;
 mod authentication;
 mod authorization;
+mod cors;
 mod goaway;
+mod hsts;
 mod impersonation;
 mod labels;
 mod max_in_flight;
@@ -33,6 +35,7 @@ use crate::endpoints::request_body::RequestBody;
 use crate::endpoints::{Api, Request, respond};
 use crate::meta::status::Result;
 use crate::meta::{Status, go};
+use crate::options::browsers::Browsers;
 use crate::server::connections::Connection;
 use crate::server::discovery::DiscoveryHandler;
 use crate::server::listener::Handler;
@@ -61,8 +64,10 @@ type Filters = Chain![
     panic_recovery::PanicRecovery,
     request_info::ResolveRequestInfo,
     request_log::LogRequests,
+    hsts::Hsts,
     goaway::ProbabilisticGoaway,
     timeout::Timeout,
+    cors::Cors,
     authentication::Authentication,
     audit::AuditRequests,
     impersonation::Impersonate,
@@ -111,6 +116,7 @@ pub struct HandlerChain {
     /// a stream.
     pub request_timeout: Duration,
     pub goaway: Goaway,
+    pub browsers: Browsers,
 }
 
 /// A request on its way through the filters.

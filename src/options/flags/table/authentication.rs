@@ -1,10 +1,7 @@
 //! Flags of the section "Authentication".
 
-use super::{Flag, ignored, refused, used};
-use crate::options::flags::Kind::{Array, Duration, List, Map, Switch, Text};
-
-const NO_OIDC: &str = "OpenID Connect authentication is not implemented";
-const NO_AUTHN_WEBHOOK: &str = "token webhooks are not implemented";
+use super::{Flag, used};
+use crate::options::flags::Kind::{Array, Duration, List, Switch, Text};
 
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
@@ -12,25 +9,29 @@ pub const FLAGS: &[Flag] = &[
         "let requests without credentials in as system:anonymous"),
     used(List, "api-audiences", "",
         "the audiences that service account tokens must have been made for (default: the issuers)"),
-    refused(Text, "authentication-config", "",
-        "structured authentication configuration is not implemented"),
-    ignored(Duration, "authentication-token-webhook-cache-ttl", "2m0s",
-        "it tunes a webhook that is not configured"),
-    refused(Text, "authentication-token-webhook-config-file", "", NO_AUTHN_WEBHOOK),
-    ignored(Text, "authentication-token-webhook-version", "v1beta1",
-        "it tunes a webhook that is not configured"),
+    used(Text, "authentication-config", "",
+        "an AuthenticationConfiguration: issuers of tokens, anonymous requests; followed when it changes"),
+    used(Duration, "authentication-token-webhook-cache-ttl", "2m0s",
+        "how long what the token webhook said is known without asking again"),
+    used(Text, "authentication-token-webhook-config-file", "",
+        "a kubeconfig file: where the webhook is that knows tokens"),
+    used(Text, "authentication-token-webhook-version", "v1beta1",
+        "the version of the TokenReviews that the webhook gets"),
     used(Text, "client-ca-file", "", "the certificate authorities of client certificates"),
     used(Switch, "enable-bootstrap-token-auth", "false",
         "accept the bootstrap tokens that are secrets in kube-system"),
-    refused(Text, "oidc-ca-file", "", NO_OIDC),
-    refused(Text, "oidc-client-id", "", NO_OIDC),
-    refused(Text, "oidc-groups-claim", "", NO_OIDC),
-    refused(Text, "oidc-groups-prefix", "", NO_OIDC),
-    refused(Text, "oidc-issuer-url", "", NO_OIDC),
-    refused(Map, "oidc-required-claim", "", NO_OIDC),
-    refused(List, "oidc-signing-algs", "RS256", NO_OIDC),
-    refused(Text, "oidc-username-claim", "sub", NO_OIDC),
-    refused(Text, "oidc-username-prefix", "", NO_OIDC),
+    used(Text, "oidc-ca-file", "",
+        "the certificate authorities of the OpenID provider; the system's if absent"),
+    used(Text, "oidc-client-id", "", "the audience that ID tokens must be for"),
+    used(Text, "oidc-groups-claim", "", "the claim that names a user's groups"),
+    used(Text, "oidc-groups-prefix", "", "what these groups are prefixed with"),
+    used(Text, "oidc-issuer-url", "", "the OpenID provider whose ID tokens are accepted"),
+    used(Array, "oidc-required-claim", "",
+        "claim=value that an ID token must have; may be repeated"),
+    used(List, "oidc-signing-algs", "RS256", "the algorithms that ID tokens may be signed with"),
+    used(Text, "oidc-username-claim", "sub", "the claim that names the user"),
+    used(Text, "oidc-username-prefix", "",
+        "what user names are prefixed with: - for nothing; the issuer's URL and # by default"),
     used(List, "requestheader-allowed-names", "",
         "the common names that a front proxy may have; any if empty"),
     used(Text, "requestheader-client-ca-file", "", "the certificate authorities of front proxies"),

@@ -7,7 +7,8 @@ use crate::options::flags::Kind::{Duration, Int, List, Number, Switch, Text};
 pub const FLAGS: &[Flag] = &[
     used(Text, "advertise-address", "",
         "the address of this server for the rest of the cluster; the bind address, or the default interface's"),
-    refused(List, "cors-allowed-origins", "", "CORS is not implemented"),
+    used(List, "cors-allowed-origins", "",
+        "patterns of the origins whose pages may see answers: CORS"),
     refused(List, "emulated-version", "", "only v1.36 can be served"),
     refused(Switch, "emulation-forward-compatible", "false", "only v1.36 can be served"),
     used(Text, "external-hostname", "",
@@ -37,6 +38,6 @@ pub const FLAGS: &[Flag] = &[
         "over how long a shutdown spreads the end of watches"),
     used(Duration, "storage-initialization-timeout", "1m0s",
         "how long to wait for the store at start"),
-    refused(List, "strict-transport-security-directives", "",
-        "the Strict-Transport-Security header is not sent"),
+    used(List, "strict-transport-security-directives", "",
+        "the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload"),
 ];
