@@ -7,6 +7,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::auth::User;
+use crate::codec::json::text_of;
 use crate::meta::{Value, go};
 
 /// The amount of a request that is told.
@@ -206,7 +207,7 @@ fn response_status(out: &mut String, status: &ResponseStatus) {
     members.some_text("message", &status.message);
     members.some_text("reason", &status.reason);
     if let Some(details) = &status.details {
-        go::json(details, members.key("details"));
+        members.key("details").push_str(&text_of(details));
     }
     if status.code > 0 {
         members.key("code").push_str(&status.code.to_string());

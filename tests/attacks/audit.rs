@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::support::webhook::{Reply, Seen, Webhook};
@@ -126,6 +128,7 @@ async fn requests_become_the_events_of_the_policy() {
     let world = World::new(&[
         "{level: Metadata, omitStages: [RequestReceived], resources: [{resources: [secrets]}]}",
         "{level: Request, omitManagedFields: true, resources: [{resources: [configmaps]}]}",
+        "{level: RequestResponse, verbs: [list], resources: [{resources: [serviceaccounts]}]}",
         "{level: RequestResponse, omitManagedFields: true, resources: [{resources: [serviceaccounts]}]}",
         "{level: None, resources: [{resources: [limitranges]}]}",
         "{level: Metadata}",
@@ -252,6 +255,10 @@ async fn requests_become_the_events_of_the_policy() {
     .await;
     assert_eq!(event["responseObject"]["kind"], "Status");
 
+    let pretty = format!("{ACCOUNTS}?pretty=true");
+    let (event, _) = audited(&world, server, "pretty", ask("GET", &pretty), 2).await;
+    assert_eq!(event["responseObject"]["kind"], "ServiceAccountList");
+
     // Not audited at all: the next request is, and comes after it.
     ask("GET", "/api/v1/namespaces/default/limitranges")
         .header("Audit-ID", "none")
@@ -374,6 +381,66 @@ async fn users_decisions_and_streams_are_told() {
         "baseline:latest"
     );
     assert_eq!(event["objectRef"]["name"], "p");
+}
+
+/// Answers a review with a patch.
+fn patched(seen: &Seen) -> Reply {
+    let patch = BASE64_STANDARD.encode(r#"[{"op":"add","path":"/data","value":{"a":"b"}}]"#);
+    Reply::Json(json!({
+        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+        "response": {
+            "uid": seen.body["request"]["uid"], "allowed": true, "patchType": "JSONPatch", "patch": patch,
+            "auditAnnotations": {"seen": "yes"},
+        },
+    }))
+}
+
+/// The annotations of webhooks; those that show the object come from level Request on (upstream's
+/// `test/integration/controlplane/audit`).
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_annotate_events() {
+    let webhook = Webhook::start(patched).await;
+    let world = World::new(&[
+        "{level: Metadata, namespaces: [default]}",
+        "{level: Request, namespaces: [other]}",
+        "{level: None}",
+    ]);
+    let server = world.start_logging(&[]).await;
+    let namespace = json!({"metadata": {"name": "other"}});
+    assert_eq!(
+        ask("POST", "/api/v1/namespaces")
+            .json(&namespace)
+            .status(&server)
+            .await,
+        201
+    );
+    let configuration = json!({
+        "metadata": {"name": "hooks"},
+        "webhooks": [{
+            "name": "mutate.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": webhook.client_config("/mutate"),
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+        }],
+    });
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    assert_eq!(
+        ask("POST", path).json(&configuration).status(&server).await,
+        201
+    );
+    for (namespace, shows_patch) in [("default", false), ("other", true)] {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let create = ask("POST", &path).json(&json!({"metadata": {"name": "a"}}));
+        let (event, _) = audited(&world, &server, namespace, create, 2).await;
+        let annotations = &event["annotations"];
+        let mutation = annotations["mutation.webhook.admission.k8s.io/round_0_index_0"].as_str();
+        assert_eq!(
+            mutation,
+            Some(r#"{"configuration":"hooks","webhook":"mutate.example.com","mutated":true}"#)
+        );
+        let patch = annotations["patch.webhook.admission.k8s.io/round_0_index_0"].as_str();
+        assert_eq!(patch.is_some(), shows_patch, "{annotations}");
+        assert_eq!(annotations["mutate.example.com/seen"], "yes");
+    }
 }
 
 /// The value of a metric.

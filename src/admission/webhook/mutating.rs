@@ -16,7 +16,7 @@ use crate::admission::matching::Matched;
 use crate::admission::observation::{CallResult, webhook_called};
 use crate::admission::{Attributes, Plugin};
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
-use crate::codec::json::Document;
+use crate::codec::json::{Document, text_of};
 use crate::merge::patch;
 use crate::meta::{Map, Object, Status, Value, go, json, status};
 
@@ -251,12 +251,11 @@ fn annotate_patch(hook: &Hook, place: &str, operations: Value, attributes: &Attr
         "patch": operations,
         "patchType": "JSONPatch",
     });
-    annotate(attributes, format!("{PATCH}{place}"), &value);
+    let key = format!("{PATCH}{place}");
+    attributes.notes.annotate_object(key, text_of(&value));
 }
 
 /// Adds an annotation whose value is JSON as Go writes it.
 fn annotate(attributes: &Attributes<'_>, key: String, value: &Value) {
-    let mut text = String::new();
-    go::json(value, &mut text);
-    attributes.notes.annotate(key, text);
+    attributes.notes.annotate(key, text_of(value));
 }

@@ -10,11 +10,12 @@ use http_body_util::{BodyExt, BodyStream, StreamBody};
 use super::RequestContext;
 use crate::audit::{Audit, ObjectMeta};
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
+use crate::codec::json::text_of;
 use crate::codec::{self, yaml};
 use crate::endpoints::Request;
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::negotiate::MediaType;
-use crate::meta::{Gvk, Object, Value, go};
+use crate::meta::{Gvk, Object, Value};
 use crate::schema;
 
 /// The largest response whose object is told. Larger ones are only marked.
@@ -64,11 +65,9 @@ impl RequestContext<'_> {
     }
 }
 
-/// Returns JSON as Go writes it.
+/// Returns compact JSON.
 fn json(value: &Value) -> Bytes {
-    let mut out = String::new();
-    go::json(value, &mut out);
-    out.into()
+    text_of(value).into()
 }
 
 /// Records what a request to a resource is answered with.
@@ -135,7 +134,9 @@ fn to_json(audit: &Audit, media: Option<&HeaderValue>, bytes: &[u8]) -> Option<B
     let media = media?.to_str().ok()?;
     let is = |known: MediaType| media.starts_with(known.name());
     let mut value = if is(MediaType::Json) {
-        if !audit.omits_managed_fields() {
+        // What is indented would break the lines of a log.
+        let is_compact = !bytes.trim_ascii_end().contains(&b'\n');
+        if is_compact && !audit.omits_managed_fields() {
             return Some(Bytes::copy_from_slice(bytes));
         }
         codec::json::parse(bytes).ok()?.0

@@ -32,6 +32,7 @@ use http::{Method, Response, header};
 
 use crate::admission::policy::references;
 use crate::admission::{self, Attributes, Notes, Operation, Reinvocation};
+use crate::audit::Audit;
 use crate::auth::authz::{self, escalation};
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::merge::managers;
@@ -91,6 +92,13 @@ impl Notes for RequestContext<'_> {
     fn annotate(&self, key: String, value: String) {
         if let Some(audit) = &self.request.audit {
             audit.annotate(&key, &value);
+        }
+    }
+
+    fn annotate_object(&self, key: String, value: String) {
+        let tells = |audit: &Arc<Audit>| audit.tells_request();
+        if self.request.audit.as_ref().is_some_and(tells) {
+            self.annotate(key, value);
         }
     }
 }

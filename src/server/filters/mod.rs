@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -235,7 +235,9 @@ impl<'a> FilterContext<'a> {
             state.labels = labels;
         }
         state.log = self.log;
-        state.audit = self.audit.filter(|_| self.is_long_running);
+        // A stream behind an upgrade ends with its request.
+        let lasts = self.is_long_running && parts.status != StatusCode::SWITCHING_PROTOCOLS;
+        state.audit = self.audit.filter(|_| lasts);
         if let Some(log) = &mut state.log {
             log.status = parts.status.as_u16();
         }
