@@ -193,6 +193,13 @@ async fn a_plugin_signs_tokens_and_knows_their_keys() {
         (status, &made["spec"]["expirationSeconds"]),
         (201, &json!(3600))
     );
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"audiences": [], "expirationSeconds": 7200}});
+    let path = format!("{ACCOUNTS}/robot/token");
+    let answer = ask("POST", &path).json(&body).send(&server).await;
+    let warning = answer.headers["warning"].to_str().unwrap();
+    let want = "299 - \"requested expiration of 7200 seconds shortened to 3600 seconds\"";
+    assert_eq!(warning, want);
     let token = made["status"]["token"].as_str().unwrap().to_owned();
     let found = review(&server, &token).await;
     assert_eq!(

@@ -73,7 +73,16 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     let now = time::format(ctx.api.clock.now().as_second());
     shown.set_meta_str("creationTimestamp", &now);
     ctx.validate_unstored(&gvk, &mut shown, &options).await?;
+    let seconds = |object: &Object| object.i64_at("/spec/expirationSeconds");
+    let asked = seconds(&request);
     let answer = issuer.issue(&account, request).await?;
+    if let (Some(asked), Some(given)) = (asked, seconds(&answer))
+        && given < asked
+    {
+        ctx.warnings.add(format!(
+            "requested expiration of {asked} seconds shortened to {given} seconds"
+        ));
+    }
     if let Some(token) = jwt::parse(answer.str_at("/status/token")) {
         ctx.annotate(ISSUED.to_owned(), format!("JTI={}", token.claims.jti));
     }

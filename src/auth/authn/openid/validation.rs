@@ -424,7 +424,7 @@ mod tests {
                 "username: {expression: \"claims.email_verified ? claims.email : ''\"}, uid: {claim: sub}, groups: {expression: \"claims.roles.split(',')\"}, extra: [{key: 'example.com/tenant', valueExpression: claims.tenant}]",
             ),
             jwt(
-                "url: 'https://a', discoveryURL: 'https://b/.well-known/openid-configuration', audiences: [x, y], audienceMatchPolicy: MatchAny",
+                "url: 'https://a', discoveryURL: 'https://b/.well-known/openid-configuration', audiences: [x, z], audienceMatchPolicy: MatchAny",
                 USERNAME,
             ),
         ] {
