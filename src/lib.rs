@@ -46,6 +46,13 @@ pub mod internals {
     }
     pub mod auth {
         pub use crate::auth::User;
+        pub use crate::auth::authn::jwt;
+        pub use crate::auth::authn::openid::claims::{Claims, user};
+        pub use crate::auth::authn::openid::configuration::Configuration as Authentication;
+        pub use crate::auth::authn::openid::validation::validate;
+        pub use crate::auth::authn::openid::verifier::untrusted_issuer;
+        pub use crate::auth::authz::abac::PolicyList;
+        pub use crate::auth::authz::configuration::Configuration as Authorization;
         pub use crate::auth::authz::rule::{Rule, uncovered};
         pub use crate::auth::authz::{
             Attributes, Authorizer, Chain, Decision, Link, PrivilegedGroup, RbacStore,

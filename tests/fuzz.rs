@@ -40,6 +40,8 @@ fn every_target_holds_over_its_seeds() {
             targets::encryption_configuration,
         ),
         ("encryption_envelope", targets::encryption_envelope),
+        ("auth_configuration", targets::auth_configuration),
+        ("tokens", targets::tokens),
     ];
     for (name, target) in all {
         assert!(run(name, target) > 300, "{name} has too few seeds");

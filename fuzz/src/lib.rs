@@ -3,7 +3,10 @@
 
 use jiff::Timestamp;
 use keelson::internals::audit::Policy;
-use keelson::internals::auth::Attributes;
+use keelson::internals::auth::{
+    Attributes, Authentication, Authorization, Claims, PolicyList, jwt, untrusted_issuer, user,
+    validate,
+};
 use keelson::internals::cel::{
     Environment, PER_CALL_LIMIT, Type, Value as CelValue, compile, estimate, plan,
 };
@@ -236,5 +239,40 @@ pub fn encryption_envelope(bytes: &[u8]) {
             Ok(bytes),
             "what is encrypted is decrypted"
         );
+    }
+}
+
+/// Reads and checks the configuration files of authentication and authorization.
+pub fn auth_configuration(bytes: &[u8]) {
+    if let Ok(configuration) = Authentication::parse(bytes) {
+        let _ = validate(&configuration, &["https://own".to_owned()]);
+    }
+    let _ = Authorization::parse(bytes, &[]);
+    let _ = PolicyList::parse(&String::from_utf8_lossy(bytes), "file");
+}
+
+/// Reads tokens, and makes users of claims.
+pub fn tokens(bytes: &[u8]) {
+    const MAPPINGS: &str = r#"{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": [{
+        "issuer": {"url": "https://a", "audiences": ["a"]},
+        "claimValidationRules": [{"expression": "has(claims.sub)"}, {"claim": "hd", "requiredValue": "x"}],
+        "claimMappings": {"username": {"claim": "sub", "prefix": ""}, "groups": {"claim": "groups", "prefix": ""},
+            "uid": {"expression": "claims.?uid.orValue('')"},
+            "extra": [{"key": "a.b/c", "valueExpression": "claims.?roles.orValue([])"}]},
+        "userValidationRules": [{"expression": "user.groups.all(group, group != 'x')"}]}]}"#;
+    let text = String::from_utf8_lossy(bytes);
+    untrusted_issuer(&text);
+    if let Some(token) = jwt::parse(&text) {
+        let _ = token.claims.check_times(Timestamp::UNIX_EPOCH);
+    }
+    let Ok(claims) = Claims::parse(bytes) else {
+        return;
+    };
+    let _ = claims.check_sources();
+    let _ = claims.source_of("groups");
+    let configuration = Authentication::parse(MAPPINGS.as_bytes()).expect("a configuration");
+    let mappers = validate(&configuration, &[]).expect("it is valid");
+    for (one, mapper) in configuration.jwt.iter().zip(&mappers) {
+        let _ = user(&claims, one, mapper);
     }
 }

@@ -86,8 +86,8 @@ pub trait Notes: Send + Sync {
     /// Adds an annotation to the audit event of the request; the first of a key stays.
     fn annotate(&self, key: String, value: String);
 
-    /// [`Notes::annotate`] with something that shows parts of the object: only where the event tells
-    /// all of it.
+    /// [`Notes::annotate`] with something that shows parts of the object: only where the event
+    /// tells all of it.
     fn annotate_object(&self, key: String, value: String) {
         self.annotate(key, value);
     }

@@ -203,13 +203,26 @@ pub fn user(claims: &Claims, config: &JwtAuthenticator, mapper: &Mapper) -> Resu
     Ok(user)
 }
 
+/// The text of Go's `json.Unmarshal` about a value of another type.
+fn mistyped(value: &Value, wanted: &str) -> String {
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    format!("json: cannot unmarshal {found} into Go value of type {wanted}")
+}
+
 /// A text that a claim must be.
 fn claim_text<'a>(claims: &'a Claims, claim: &str) -> Result<&'a str, String> {
     match claims.get(claim) {
         None => Err("claim not present".to_owned()),
         Some(Value::String(text)) => Ok(text),
         Some(Value::Null) => Ok(""),
-        Some(_) => Err("json: cannot unmarshal value into Go value of type string".to_owned()),
+        Some(other) => Err(mistyped(other, "string")),
     }
 }
 
@@ -236,8 +249,9 @@ fn username(
             Some(Value::Bool(false) | Value::Null) => {
                 return Err("oidc: email not verified".to_owned());
             }
-            Some(_) => {
-                return Err("oidc: parse 'email_verified' claim: json: cannot unmarshal value into Go value of type bool".to_owned());
+            Some(other) => {
+                let why = mistyped(other, "bool");
+                return Err(format!("oidc: parse 'email_verified' claim: {why}"));
             }
         }
     }
@@ -258,14 +272,12 @@ fn groups(
             return Ok(Vec::new());
         }
         let wrong = || {
-            format!(
-                "oidc: parse groups claim \"{}\": json: cannot unmarshal value into Go value of type string",
-                mapping.claim
-            )
+            let why = mistyped(found, "string");
+            format!("oidc: parse groups claim \"{}\": {why}", mapping.claim)
         };
         let prefix = mapping.prefix.as_deref().unwrap_or_default();
-        let found = texts(found).ok_or_else(wrong)?;
-        return Ok(found
+        let groups = texts(found).ok_or_else(wrong)?;
+        return Ok(groups
             .into_iter()
             .map(|group| format!("{prefix}{group}"))
             .collect());

@@ -2,13 +2,13 @@
 //! publish (apiserver `plugin/pkg/authenticator/token/oidc`).
 
 mod authenticator;
-mod claims;
+pub mod claims;
 pub mod configuration;
 mod distributed_claims;
 mod metrics;
 mod provider;
 pub mod validation;
-mod verifier;
+pub mod verifier;
 
 use std::time::{Duration, Instant};
 

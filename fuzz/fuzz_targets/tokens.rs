@@ -1,0 +1,4 @@
+//! Tokens and their claims.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| keelson_fuzz::tokens(bytes));
