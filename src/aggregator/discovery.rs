@@ -2,7 +2,7 @@
 //! `apiserver/handler_discovery.go`). They are fetched in the background: a request for discovery
 //! gets what is known, and waits for nobody.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -54,6 +54,8 @@ pub struct RemoteDiscovery {
     versions: Mutex<HashMap<String, Known>>,
     /// The aggregated documents of servers, several of whose versions may be asked for.
     documents: Mutex<HashMap<RemoteServer, Arc<ServerDocument>>>,
+    /// The APIServices of the start whose servers have not been asked yet.
+    unasked: Mutex<BTreeSet<String>>,
     version: AtomicU64,
 }
 
@@ -78,11 +80,13 @@ impl RemoteDiscovery {
         routes: Arc<Routes>,
         services: Arc<dyn ServiceResolver>,
     ) -> Arc<Self> {
+        let unasked = routes.all().keys().cloned().collect();
         Arc::new(Self {
             catalog,
             routes,
             services,
             queue: Arc::new(WorkQueue::new(FIRST_DELAY, REFRESH)),
+            unasked: Mutex::new(unasked),
             versions: Mutex::default(),
             documents: Mutex::default(),
             version: AtomicU64::default(),
@@ -113,6 +117,19 @@ impl RemoteDiscovery {
             .collect()
     }
 
+    /// Reports whether every server of the start has been asked once.
+    ///
+    /// # Errors
+    /// Names the APIServices of those that have not.
+    pub fn has_asked_all(&self) -> Result<(), String> {
+        let unasked = self.unasked.lock();
+        if unasked.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = unasked.iter().map(String::as_str).collect();
+        Err(format!("not asked yet: {}", names.join(", ")))
+    }
+
     /// Fetches until the runtime ends.
     pub fn run(self: Arc<Self>) {
         for _ in 0..WORKERS {
@@ -121,6 +138,7 @@ impl RemoteDiscovery {
                 loop {
                     let name = this.queue.take().await;
                     let outcome = catch_panic("discovery of APIServices", this.sync(&name)).await;
+                    this.unasked.lock().remove(&name);
                     match outcome.flatten() {
                         Ok(()) => this.queue.forget(&name),
                         Err(why) => {

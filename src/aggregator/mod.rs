@@ -209,6 +209,15 @@ impl Aggregator {
         self.routes.replace_cert(cert, &self.catalog);
     }
 
+    /// Reports whether every extension server that there was at the start has been asked for its
+    /// resources once.
+    ///
+    /// # Errors
+    /// Names the APIServices of those that have not.
+    pub fn has_asked_all(&self) -> std::result::Result<(), String> {
+        self.discovery.has_asked_all()
+    }
+
     /// Reports whether every built-in APIService has been seen to be available.
     ///
     /// # Errors

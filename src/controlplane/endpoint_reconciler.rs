@@ -47,8 +47,6 @@ pub struct EndpointReconciler {
     params: Params,
     /// The authorities that the objects of the cluster should name.
     authorities: watch::Sender<Authorities>,
-    /// The authorities that they do name.
-    published: Authorities,
     client: LoopbackClient,
     /// `None` where no other server can be on the store.
     leases: Option<MasterLeases>,
@@ -76,7 +74,7 @@ impl EndpointReconciler {
                 .map_err(unavailable)?;
             params.servers = Some(leases.live_servers().await.map_err(unavailable)?);
         }
-        let published = Authorities {
+        let authorities = Authorities {
             clients: params.client_ca.clone().unwrap_or_default(),
             front_proxy: params
                 .front_proxy
@@ -86,8 +84,7 @@ impl EndpointReconciler {
         };
         Ok(Self {
             params,
-            authorities: watch::Sender::new(published.clone()),
-            published,
+            authorities: watch::Sender::new(authorities),
             client,
             leases,
             service_cidr,
@@ -171,21 +168,16 @@ impl EndpointReconciler {
         self.publish_authorities().await
     }
 
-    /// Publishes the authorities to extension servers, if they have changed or nobody has done so
+    /// Publishes the authorities to extension servers
     /// (`pkg/controlplane/controller/clusterauthenticationtrust`).
     async fn publish_authorities(&mut self) -> Result<()> {
         let now = self.authorities.borrow().clone();
-        self.params.client_ca = self.params.client_ca.is_some().then(|| now.clients.clone());
+        self.params.client_ca = self.params.client_ca.is_some().then_some(now.clients);
         if let Some(proxy) = &mut self.params.front_proxy {
-            proxy.client_ca.clone_from(&now.front_proxy);
+            proxy.client_ca = now.front_proxy;
         }
-        bootstrap::ensure(
-            bootstrap::authentication_objects(&self.params, now != self.published),
-            &self.client,
-        )
-        .await?;
-        self.published = now;
-        Ok(())
+        let objects = bootstrap::authentication_objects(&self.params);
+        bootstrap::ensure(objects, &self.client).await
     }
 
     /// Takes this server from the endpoints, so that clients do not find out the hard way.

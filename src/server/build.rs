@@ -127,7 +127,8 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
         &mut watched,
     )
     .await?;
-    health::add_aggregator(&deps.health, &cluster.aggregator);
+    let has_certificate = deps.identity.proxy_client.is_some();
+    health::add_aggregator(&deps.health, &cluster.aggregator, has_certificate);
     health::add_informers(&deps.health, &cluster.informers);
     let identity = bootstrap::identity(&hostname());
     let external = authentication::external_signer(&deps.config).await?;

@@ -107,13 +107,35 @@ pub fn add_informers(health: &Health, informers: &Informers) {
     });
 }
 
-/// Adds `autoregister-completion`, as upstream names it: the APIServices of what this server serves
-/// are there and available.
-pub fn add_aggregator(health: &Health, aggregator: &Arc<Aggregator>) {
-    let aggregator = aggregator.clone();
+/// Adds the checks of the aggregator, as upstream names them. Most of what they are about is there
+/// when [`Aggregator::start`] has returned; the rest is that every extension server has been asked
+/// for its resources once, and that the APIServices of what this server serves are available.
+pub fn add_aggregator(health: &Health, aggregator: &Arc<Aggregator>, has_certificate: bool) {
+    let started = |name: &str| {
+        let name = format!("poststarthook/{name}");
+        health.add(name, Scope::ALL, || std::future::ready(Ok(())));
+    };
+    if has_certificate {
+        started("aggregator-reload-proxy-client-cert");
+    }
+    started("start-kube-aggregator-informers");
+    started("apiservice-status-local-available-controller");
+    started("apiservice-status-remote-available-controller");
+    started("apiservice-registration-controller");
+    started("apiservice-wait-for-first-sync");
+    let discovery = aggregator.clone();
+    health.add(
+        "poststarthook/apiservice-discovery-controller",
+        Scope::ALL,
+        move || std::future::ready(discovery.has_asked_all()),
+    );
+    started("kube-apiserver-autoregistration");
+    let autoregister = aggregator.clone();
     health.add("autoregister-completion", Scope::ALL, move || {
-        std::future::ready(aggregator.is_complete())
+        std::future::ready(autoregister.is_complete())
     });
+    started("apiservice-openapi-controller");
+    started("apiservice-openapiv3-controller");
 }
 
 /// Adds `shutdown`, which fails `/readyz` when the server is about to end.

@@ -832,7 +832,14 @@ async fn built_in_versions_have_api_services_from_the_start() {
             && !first.contains("v1.apiregistration.k8s.io")
     );
     let checks = ask("GET", "/readyz?verbose").send(&server).await;
-    assert!(String::from_utf8_lossy(&checks.body).contains("[+]autoregister-completion ok"));
+    let checks = String::from_utf8_lossy(&checks.body).into_owned();
+    for name in [
+        "poststarthook/aggregator-reload-proxy-client-cert",
+        "poststarthook/apiservice-discovery-controller",
+        "autoregister-completion",
+    ] {
+        assert!(checks.contains(&format!("[+]{name} ok")), "{checks}");
+    }
     let left =
         json!({"metadata": {"labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}}});
     let mut left_over = api_service("left.example.com", json!({}));

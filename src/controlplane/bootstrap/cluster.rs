@@ -8,6 +8,7 @@ use aws_lc_rs::digest;
 use jiff::Timestamp;
 use jiff::civil::Date;
 
+use super::extension_authentication::{CLIENT_CA, PROXY_CA};
 use super::{Params, object};
 use crate::meta::{Gvr, Map, Object, Value, json};
 
@@ -173,7 +174,7 @@ fn config_map(name: &str, data: Map) -> (Gvr, Object) {
 pub(super) fn extension_authentication(params: &Params) -> (Gvr, Object) {
     let mut data = Map::new();
     if let Some(ca) = &params.client_ca {
-        data.insert("client-ca-file".to_owned(), ca.as_str().into());
+        data.insert(CLIENT_CA.to_owned(), ca.as_str().into());
     }
     if let Some(proxy) = &params.front_proxy {
         let list = |values: &[String]| Value::String(json!(values).to_string());
@@ -181,10 +182,7 @@ pub(super) fn extension_authentication(params: &Params) -> (Gvr, Object) {
             "requestheader-allowed-names".to_owned(),
             list(&proxy.allowed_names),
         );
-        data.insert(
-            "requestheader-client-ca-file".to_owned(),
-            proxy.client_ca.as_str().into(),
-        );
+        data.insert(PROXY_CA.to_owned(), proxy.client_ca.as_str().into());
         data.insert(
             "requestheader-extra-headers-prefix".to_owned(),
             list(&proxy.extra_prefixes),

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod controllers;
+mod extension_authentication;
 pub mod flowcontrol;
 mod rbac;
 mod roles;
@@ -67,6 +68,8 @@ enum ReconcilePolicy {
     Members(&'static [&'static str]),
     /// The day that it holds is set back if it is none.
     Since,
+    /// Its authorities are completed, and those that have expired at this time taken out.
+    Authorities(Timestamp),
 }
 
 /// One object to make.
@@ -179,7 +182,7 @@ pub fn objects(params: &Params) -> Vec<BootstrapObject> {
     cluster::priority_classes()
         .into_iter()
         .for_each(|one| plan.add(1, APISERVER_MANAGER, ReconcilePolicy::None, one));
-    plan.0.extend(authentication_objects(params, true));
+    plan.0.extend(authentication_objects(params));
     plan.0
 }
 
@@ -241,21 +244,14 @@ pub fn endpoint_objects(params: &Params) -> Vec<BootstrapObject> {
     plan.0
 }
 
-/// Returns the object from which extension servers read the authorities that this server trusts;
-/// without `overwrite`, one that exists stays as it is.
-pub fn authentication_objects(params: &Params, overwrite: bool) -> Vec<BootstrapObject> {
-    let policy = if overwrite {
-        ReconcilePolicy::Members(&["data"])
-    } else {
-        ReconcilePolicy::None
-    };
-    let mut plan = Plan::default();
-    plan.add(
-        1,
-        APISERVER_MANAGER,
-        policy,
-        cluster::extension_authentication(params),
-    );
+/// Returns the object from which extension servers read the authorities that this server trusts.
+pub fn authentication_objects(params: &Params) -> Vec<BootstrapObject> {
+    let (gvr, mut object) = cluster::extension_authentication(params);
+    // In the form in which it is compared.
+    let data = extension_authentication::combined(&Object::default(), &object, params.now);
+    object.insert("data", data);
+    let (mut plan, policy) = (Plan::default(), ReconcilePolicy::Authorities(params.now));
+    plan.add(1, APISERVER_MANAGER, policy, (gvr, object));
     plan.0
 }
 
@@ -339,6 +335,15 @@ fn repair(policy: ReconcilePolicy, existing: &Object, expected: &Object) -> Repa
         ReconcilePolicy::Members(members) => members,
         ReconcilePolicy::Since if cluster::has_day(existing) => return Repair::Nothing,
         ReconcilePolicy::Since => &["data"],
+        ReconcilePolicy::Authorities(now) => {
+            let data = extension_authentication::combined(existing, expected, now);
+            if existing.get("data") == Some(&data) {
+                return Repair::Nothing;
+            }
+            let mut object = existing.clone();
+            object.insert("data", data);
+            return Repair::Update(object);
+        }
     };
     let wrong = |member: &&&str| existing.get(member) != expected.get(member);
     if members.iter().find(wrong).is_none() {
