@@ -301,6 +301,14 @@ impl Kinds for TwoKinds {
     }
 }
 
+/// The references before and after, what is allowed, and the refusal.
+type Case = (
+    Option<Value>,
+    Value,
+    &'static [&'static str],
+    Option<String>,
+);
+
 #[tokio::test]
 async fn owners_are_named_by_those_who_may() {
     let objects = memory(vec![namespace("a", "Active")]);
@@ -308,7 +316,7 @@ async fn owners_are_named_by_those_who_may() {
     let owner = |kind: &str, blocks: bool| json!({"apiVersion": "batch/v1", "kind": kind, "name": "o", "uid": kind, "blockOwnerDeletion": blocks});
     let job = owner("Job", true);
     let cannot_finalize = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: no update";
-    let cases: [(Option<Value>, Value, &'static [&'static str], Option<String>); 9] = [
+    let cases: [Case; 9] = [
         (None, json!([owner("Job", false)]), &[], None),
         (None, json!([job]), &[], Some(format!("{cannot_finalize} jobs/finalizers a/o, <nil>"))),
         (None, json!([job]), &["update jobs/finalizers a/o"], None),
