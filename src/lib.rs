@@ -18,6 +18,7 @@ mod webhook;
 mod proxy;
 mod auth;
 mod audit;
+mod flowcontrol;
 mod admission;
 mod registry;
 mod builtin;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::Operation;
-use crate::telemetry::metrics::{Counter, Histogram};
+use crate::telemetry::metrics::{Counter, Histogram, HistogramSeries};
 use crate::telemetry::summary::{Summary, SummarySeries};
 
 const SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
@@ -104,7 +104,7 @@ impl<S> Timings<S> {
     }
 }
 
-static STEP_TIMINGS: Timings<(Option<prometheus::Histogram>, SummarySeries)> = Timings::new();
+static STEP_TIMINGS: Timings<(HistogramSeries, SummarySeries)> = Timings::new();
 
 /// Counts a half of the admission of a request.
 pub fn step_done(step: Step, operation: Operation, is_rejected: bool, elapsed: Duration) {
@@ -113,9 +113,7 @@ pub fn step_done(step: Step, operation: Operation, is_rejected: bool, elapsed: D
     let series = STEP_TIMINGS
         .of(step, operation, is_rejected)
         .get_or_init(found);
-    if let Some(histogram) = &series.0 {
-        histogram.observe(elapsed.as_secs_f64());
-    }
+    series.0.observe(elapsed.as_secs_f64());
     series.1.observe(elapsed.as_secs_f64());
 }
 
@@ -136,7 +134,7 @@ impl Calls {
 pub struct PluginTimings {
     name: &'static str,
     calls: Calls,
-    timings: Timings<Option<prometheus::Histogram>>,
+    timings: Timings<HistogramSeries>,
 }
 
 impl PluginTimings {
@@ -165,9 +163,9 @@ impl PluginTimings {
             step.label(),
         ];
         let series = self.timings.of(step, operation, is_rejected);
-        if let Some(histogram) = series.get_or_init(|| PLUGINS.series(&labels)) {
-            histogram.observe(elapsed.as_secs_f64());
-        }
+        series
+            .get_or_init(|| PLUGINS.series(&labels))
+            .observe(elapsed.as_secs_f64());
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod bootstrap;
 pub mod endpoint_reconciler;
 pub mod event_handlers;
+pub mod flow_control;
 pub mod informer;
 pub mod loopback_client;
 pub mod master_leases;

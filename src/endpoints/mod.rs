@@ -84,7 +84,7 @@ pub struct Request {
     pub headers: HeaderMap,
     pub body: RequestBody,
     pub query: Query,
-    pub info: RequestInfo,
+    pub info: Arc<RequestInfo>,
     pub user: Arc<User>,
     /// The event that tells of it; `None` where it is not audited.
     pub audit: Option<Arc<Audit>>,
@@ -95,6 +95,8 @@ pub struct Request {
     /// The server's capacity that it holds. Work that goes on when the client has gone keeps the
     /// request, and so this.
     pub guard: Guard,
+    /// The capacity that a watch holds until it has sent what there is. For its handler to take.
+    pub initializing: Mutex<Guard>,
 }
 
 /// The capacity that a request holds until it and all clones of this are dropped.

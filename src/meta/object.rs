@@ -215,6 +215,14 @@ impl Object {
             .and_then(|meta| meta.get("annotations"))
             .and_then(Value::as_object)
     }
+
+    /// Sets an annotation.
+    pub fn set_annotation(&mut self, key: &str, value: &str) {
+        let mut annotations = self.annotations().cloned().unwrap_or_default();
+        annotations.insert(key.to_owned(), value.into());
+        self.metadata_mut()
+            .insert("annotations", Value::Object(annotations));
+    }
 }
 
 /// Splits `/first/rest` into `first` and `/rest`. Keys here are schema names: none holds a slash or

@@ -227,6 +227,8 @@ impl Services {
 /// Limits of requests.
 #[derive(Clone, Debug)]
 pub struct Requests {
+    /// Requests wait for the seats of priority levels, which share the sum of the next two.
+    pub(crate) priority_and_fairness: bool,
     pub(crate) max_in_flight: usize,
     pub(crate) max_mutating_in_flight: usize,
     pub(crate) timeout: Duration,
@@ -589,10 +591,19 @@ impl Requests {
         if flags.duration("request-timeout").is_zero() {
             return Err(FlagError::new("--request-timeout must be greater than 0"));
         }
+        let priority_and_fairness = flags.switch("enable-priority-and-fairness");
+        let max_in_flight: usize = number(flags, "max-requests-inflight")?;
+        let max_mutating_in_flight: usize = number(flags, "max-mutating-requests-inflight")?;
+        if priority_and_fairness && max_in_flight + max_mutating_in_flight == 0 {
+            return Err(FlagError::new(format!(
+                "invalid configuration: MaxRequestsInFlight={max_in_flight} and MaxMutatingRequestsInFlight={max_mutating_in_flight}; they must add up to something positive"
+            )));
+        }
         Ok(Self {
             goaway_chance,
-            max_in_flight: number(flags, "max-requests-inflight")?,
-            max_mutating_in_flight: number(flags, "max-mutating-requests-inflight")?,
+            priority_and_fairness,
+            max_in_flight,
+            max_mutating_in_flight,
             // As upstream: fewer than one are one.
             delete_collection_workers: number(flags, "delete-collection-workers")
                 .unwrap_or(1)

@@ -96,6 +96,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("enable-admission-plugins", HONESTY, "a_plugin_that_is_asked_for_runs"),
     ("enable-aggregator-routing", "tests/attacks/webhooks.rs", "services_lead_to_webhooks"),
     ("enable-bootstrap-token-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
+    ("enable-priority-and-fairness", "tests/attacks/fairness.rs", "the_flag_turns_priority_and_fairness_off"),
     ("encoded-object-cache-bytes", "tests/attacks/encodings.rs", "the_budget_of_encoded_objects_is_obeyed_and_shown"),
     ("encryption-provider-config", ENCRYPTION, "every_provider_hides_what_is_stored"),
     ("encryption-provider-config-automatic-reload", ENCRYPTION, "a_changed_configuration_is_brought_into_force"),

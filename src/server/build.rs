@@ -29,6 +29,7 @@ use crate::cacher::EncodingCache;
 use crate::controlplane::bootstrap::{self, FrontProxy, Params};
 use crate::controlplane::endpoint_reconciler::EndpointReconciler;
 use crate::controlplane::event_handlers::{watch_definitions, watch_rbac, watch_registrations};
+use crate::controlplane::flow_control::{self, FlowControlReconciler};
 use crate::controlplane::informer::Informers;
 use crate::controlplane::loopback_client::LoopbackClient;
 use crate::controlplane::master_leases::MasterLeases;
@@ -41,6 +42,7 @@ use crate::endpoints::Api;
 use crate::endpoints::handlers::token::TokenIssuer;
 use crate::endpoints::request_body::{BodyBudget, MAX_ALL_BODIES};
 use crate::extensions::{DefinitionHooks, Extensions};
+use crate::flowcontrol;
 use crate::meta::{Gvr, Status};
 use crate::options::admission_configuration::{self, AdmissionConfigurationError};
 use crate::options::config;
@@ -147,19 +149,46 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
         &clock,
     );
     tokio::spawn(flow_schemas.await?.run(deps.shutdown.stopping()));
+    let flow_control = flow_control(deps, &cluster, &clock).await?;
     if let Some(period) = deps.config.storage.count_period {
         tokio::spawn(storage_metrics::count_objects(
             cluster.registry.clone(),
+            flow_control.clone(),
             period,
             deps.shutdown.clone(),
         ));
     }
+    let mut chain = filter_chain(deps, cluster, &authentication, clock)?;
+    chain.flow_control = flow_control;
     Ok(BuiltServer {
-        chain: filter_chain(deps, cluster, &authentication, clock)?,
+        chain,
         endpoint_reconciler,
         authentication,
         watched,
     })
+}
+
+/// Starts priority and fairness; `None` where a flag turns it off. Its objects are kept in any case.
+async fn flow_control(
+    deps: &ServerDeps,
+    cluster: &Cluster,
+    clock: &Clock,
+) -> Result<Option<Arc<flowcontrol::Controller>>, Status> {
+    let (client, stopping) = (cluster.client.clone(), deps.shutdown.stopping());
+    tokio::spawn(flow_control::keep_objects(client, clock.clone(), stopping));
+    let config = &deps.config;
+    if !config.requests.priority_and_fairness {
+        return Ok(None);
+    }
+    let controller = Arc::new(flowcontrol::Controller::new(
+        config.requests.max_in_flight + config.requests.max_mutating_in_flight,
+        config.feature_gates.enabled("SizeBasedListCostEstimate"),
+    ));
+    let (registry, informers) = (&cluster.registry, &cluster.informers);
+    let follower = FlowControlReconciler::start(registry, controller.clone(), informers).await?;
+    // Requests are served until the server has drained.
+    tokio::spawn(follower.run(deps.shutdown.draining()));
+    Ok(Some(controller))
 }
 
 /// Starts the informers of authorization and custom resources. The files that they follow are added
@@ -268,6 +297,7 @@ fn filter_chain(
             ),
         ),
         in_flight: InFlight::new(&config.requests),
+        flow_control: None,
         request_timeout: config.requests.timeout,
         browsers: config.browsers.clone(),
         goaway: Goaway {

@@ -7,13 +7,25 @@ use parking_lot::Mutex;
 
 use super::connections::ConnectionState;
 use super::filters::Permit;
+use crate::flowcontrol::{Seat, WatchRegistration};
 
-/// The capacity that a request holds: its slot among the requests in flight, and its part of the
-/// connection. It is kept by all work on the request, also after the client has disconnected.
+/// A part of the server's capacity.
+#[derive(Debug)]
+#[expect(dead_code, reason = "they are held until they are dropped")]
+pub enum Capacity {
+    /// A slot among the requests in flight.
+    InFlight(Permit),
+    /// Seats in a priority level.
+    Seat(Seat),
+    /// The place of a watch among those that writes wake.
+    Watch(Option<WatchRegistration>),
+}
+
+/// The capacity that a request holds: that of the server, and its part of the connection. It is kept by all work on the request, also after the client has disconnected.
 #[derive(Debug)]
 pub struct RequestGuard {
     connection: Arc<ConnectionState>,
-    permit: Mutex<Option<Permit>>,
+    capacity: Mutex<Option<Capacity>>,
     is_routed: AtomicBool,
 }
 
@@ -24,23 +36,23 @@ impl RequestGuard {
         connection.request_began().then(|| {
             Arc::new(Self {
                 connection,
-                permit: Mutex::default(),
+                capacity: Mutex::default(),
                 is_routed: AtomicBool::new(false),
             })
         })
     }
 
-    /// Keeps a place among the requests in flight.
-    pub fn hold(&self, permit: Permit) {
-        *self.permit.lock() = Some(permit);
+    /// Keeps a part of the server's capacity.
+    pub fn hold(&self, capacity: Capacity) {
+        *self.capacity.lock() = Some(capacity);
     }
 
     /// Releases the capacity before the response has been read, if no task works on the request any
     /// more. A client may take its time to read even a refusal; what it holds meanwhile is a short
     /// answer and no more.
-    pub fn release_permit(self: &Arc<Self>) {
+    pub fn release_early(self: &Arc<Self>) {
         if Arc::strong_count(self) == 1 {
-            *self.permit.lock() = None;
+            *self.capacity.lock() = None;
         }
     }
 

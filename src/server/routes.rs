@@ -24,6 +24,8 @@ enum Endpoint {
     OpenId,
     OpenApi,
     Discovery,
+    /// The state of priority and fairness.
+    FlowControl,
 }
 
 /// The paths that an endpoint is at.
@@ -48,10 +50,13 @@ impl PathPattern {
     }
 }
 
+/// The path of the pages about priority and fairness.
+const DUMPS: &str = "/debug/api_priority_and_fairness";
+
 /// The routes of requests that are not for resources, tried in order: the first route that has its
 /// path and knows the document that it asks for. Those behind go-restful in the Go server refuse
 /// methods other than GET; the rest take any.
-const ROUTES: [(PathPattern, Endpoint); 9] = [
+const ROUTES: [(PathPattern, Endpoint); 10] = [
     (PathPattern::One("/metrics"), Endpoint::Metrics),
     (PathPattern::One("/metrics/slis"), Endpoint::Slis),
     (PathPattern::Below("/healthz"), Endpoint::Health),
@@ -60,6 +65,7 @@ const ROUTES: [(PathPattern, Endpoint); 9] = [
     (PathPattern::One(oidc::CONFIGURATION_PATH), Endpoint::OpenId),
     (PathPattern::One(oidc::KEYS_PATH), Endpoint::OpenId),
     (PathPattern::Below("/openapi"), Endpoint::OpenApi),
+    (PathPattern::Below(DUMPS), Endpoint::FlowControl),
     // `/`, `/index.html`, `/version`, `/api` and `/apis` with what is below them.
     (PathPattern::All, Endpoint::Discovery),
 ];
@@ -190,7 +196,29 @@ async fn answer(
             .openapi(path, query, &request.headers)
             .map(|response| response.map(body::full)),
         Endpoint::Discovery => discovery(chain, request, path),
+        Endpoint::FlowControl => flow_control(chain, request, path),
     }
+}
+
+/// A page about priority and fairness.
+fn flow_control(chain: &HandlerChain, request: &Request, path: &str) -> Option<Response<Body>> {
+    let controller = chain.flow_control.as_ref()?;
+    let page = match path.strip_prefix(DUMPS)? {
+        "/dump_priority_levels" => controller.dump_priority_levels(),
+        "/dump_queues" => controller.dump_queues(),
+        "/dump_requests" => {
+            let details = request.query.get("includeRequestDetails");
+            let with_details = details.is_some_and(|value| !value.is_empty());
+            controller.dump_requests(chain.api.clock.now(), with_details)
+        }
+        _ => return None,
+    };
+    let mut response = Response::new(body::full(page));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    Some(response)
 }
 
 fn discovery(chain: &HandlerChain, request: &Request, path: &str) -> Option<Response<Body>> {

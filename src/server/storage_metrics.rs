@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 
 use super::shutdown::Shutdown;
 use crate::base::supervise::catch_panic;
+use crate::flowcontrol::{Controller, Stats};
 use crate::registry::Registry;
 use crate::storage::Storage;
 use crate::telemetry::metrics::Gauge;
@@ -41,11 +42,20 @@ static DATABASE_BYTES: Gauge = Gauge::new(
 type Name = (String, String);
 
 /// Counts the objects of every resource each `period` until the server ends.
-pub async fn count_objects(registry: Arc<Registry>, period: Duration, shutdown: Shutdown) {
+/// Priority and fairness estimates the work of lists by that.
+pub async fn count_objects(
+    registry: Arc<Registry>,
+    flow_control: Option<Arc<Controller>>,
+    period: Duration,
+    shutdown: Shutdown,
+) {
     let mut counted = BTreeSet::new();
     loop {
         // A panic is logged, and the next round comes all the same.
-        let round = catch_panic("counting the stored objects", count(&registry));
+        let round = catch_panic(
+            "counting the stored objects",
+            count(&registry, flow_control.as_deref()),
+        );
         let now = round.await.unwrap_or_default();
         for (group, resource) in counted.difference(&now) {
             OBJECTS.remove(&[group, resource]);
@@ -61,7 +71,7 @@ pub async fn count_objects(registry: Arc<Registry>, period: Duration, shutdown: 
 }
 
 /// Counts the objects of every resource; returns the resources.
-async fn count(registry: &Registry) -> BTreeSet<Name> {
+async fn count(registry: &Registry, flow_control: Option<&Controller>) -> BTreeSet<Name> {
     let mut counted = BTreeSet::new();
     for store in registry.stores() {
         let (group, resource) = (&store.resource.gvr.group, &store.resource.gvr.resource);
@@ -72,6 +82,16 @@ async fn count(registry: &Registry) -> BTreeSet<Name> {
                 (-1, -1)
             }
         };
+        if let (Some(controller), Ok(objects)) = (flow_control, u64::try_from(objects)) {
+            let bytes = u64::try_from(bytes).unwrap_or(0);
+            let average_bytes = bytes.checked_div(objects).unwrap_or(0);
+            let stats = Stats {
+                objects,
+                average_bytes,
+            };
+            let counts = &controller.estimator.counts;
+            counts.set(Instant::now(), group, resource, stats);
+        }
         OBJECTS.set(&[group, resource], objects);
         OBJECTS_BY_NAME.set(&[&qualified(group, resource)], objects);
         BYTES.set(&[group, resource], bytes);

@@ -51,7 +51,7 @@ pub fn family(
 }
 
 /// A kind of metric: what one combination of label values counts.
-trait Series: Metric + Clone + Send + 'static {
+pub(super) trait Series: Metric + Clone + Send + 'static {
     const TYPE: MetricType;
 
     fn create(opts: Opts, buckets: &[f64]) -> prometheus::Result<Self>;
@@ -73,6 +73,14 @@ impl Series for IntGauge {
     }
 }
 
+impl Series for prometheus::Gauge {
+    const TYPE: MetricType = MetricType::GAUGE;
+
+    fn create(opts: Opts, _buckets: &[f64]) -> prometheus::Result<Self> {
+        Self::with_opts(opts)
+    }
+}
+
 impl Series for prometheus::Histogram {
     const TYPE: MetricType = MetricType::HISTOGRAM;
 
@@ -85,7 +93,7 @@ impl Series for prometheus::Histogram {
 ///
 /// The crate's own `MetricVec` has no bound, and finds a series by a hash of the values run
 /// together, in which `ab`, `c` and `a`, `bc` are the same.
-struct Family<S: 'static> {
+pub(super) struct Family<S: 'static> {
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
@@ -100,7 +108,7 @@ struct Registered<S> {
 }
 
 impl<S: Series> Family<S> {
-    const fn new(
+    pub(super) const fn new(
         name: &'static str,
         help: &'static str,
         labels: &'static [&'static str],
@@ -137,7 +145,7 @@ impl<S: Series> Family<S> {
 
     /// Runs `work` on the series of these label values. Costs a look-up, and no allocation once
     /// the series exists.
-    fn with<R>(&'static self, values: &[&str], work: impl FnOnce(&S) -> R) -> Option<R> {
+    pub(super) fn with<R>(&'static self, values: &[&str], work: impl FnOnce(&S) -> R) -> Option<R> {
         thread_local!(static KEY: RefCell<String> = const { RefCell::new(String::new()) });
         debug_assert_eq!(values.len(), self.labels.len(), "labels of {}", self.name);
         let all = &self.registered().series;
@@ -200,6 +208,31 @@ impl<S: Series> Collector for &'static Family<S> {
     }
 }
 
+/// A series that is looked up when it is first used, and only then. For what changes often.
+struct Bound<S: 'static> {
+    family: &'static Family<S>,
+    values: Vec<String>,
+    series: OnceLock<Option<S>>,
+}
+
+impl<S: Series> Bound<S> {
+    fn new(family: &'static Family<S>, values: &[&str]) -> Self {
+        Self {
+            family,
+            values: values.iter().map(|value| (*value).to_owned()).collect(),
+            series: OnceLock::new(),
+        }
+    }
+
+    fn get(&self) -> Option<&S> {
+        let found = self.series.get_or_init(|| {
+            let values: Vec<&str> = self.values.iter().map(String::as_str).collect();
+            self.family.with(&values, S::clone)
+        });
+        found.as_ref()
+    }
+}
+
 /// A count that only rises.
 pub struct Counter(Family<IntCounter>);
 
@@ -227,6 +260,23 @@ impl Counter {
     pub fn remove(&'static self, values: &[&str]) {
         self.0.remove(values);
     }
+
+    /// Returns the series of these values of the labels.
+    pub fn series(&'static self, values: &[&str]) -> CounterSeries {
+        CounterSeries(Bound::new(&self.0, values))
+    }
+}
+
+/// The series of a [`Counter`].
+pub struct CounterSeries(Bound<IntCounter>);
+
+impl CounterSeries {
+    /// Adds one.
+    pub fn inc(&self) {
+        if let Some(series) = self.0.get() {
+            series.inc();
+        }
+    }
 }
 
 /// A value that rises and falls.
@@ -252,6 +302,11 @@ impl Gauge {
         self.0.remove(values);
     }
 
+    /// Returns the series of these values of the labels.
+    pub fn series(&'static self, values: &[&str]) -> GaugeSeries {
+        GaugeSeries(Bound::new(&self.0, values))
+    }
+
     /// Adds one until the guard is dropped.
     pub fn raise(&'static self, values: &[&str]) -> GaugeGuard {
         let series = self.0.with(values, IntGauge::clone);
@@ -266,6 +321,53 @@ impl Gauge {
         let series = self.0.registered().series.read();
         let total: i64 = series.values().map(IntGauge::get).sum();
         u64::try_from(total).unwrap_or(0)
+    }
+}
+
+/// The series of a [`Gauge`].
+pub struct GaugeSeries(Bound<IntGauge>);
+
+impl GaugeSeries {
+    /// Adds `by`, which may be negative.
+    pub fn add(&self, by: i64) {
+        if let Some(series) = self.0.get() {
+            series.add(by);
+        }
+    }
+}
+
+/// A value with a fraction that rises and falls.
+pub struct FloatGauge(Family<prometheus::Gauge>);
+
+impl FloatGauge {
+    /// Declares a gauge.
+    pub const fn new(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self(Family::new(name, help, labels, &[]))
+    }
+
+    /// Sets the value, for these values of the labels.
+    pub fn set(&'static self, values: &[&str], to: f64) {
+        self.0.with(values, |series| series.set(to));
+    }
+
+    /// Returns the series of these values of the labels.
+    pub fn series(&'static self, values: &[&str]) -> FloatGaugeSeries {
+        FloatGaugeSeries(Bound::new(&self.0, values))
+    }
+}
+
+/// The series of a [`FloatGauge`].
+pub struct FloatGaugeSeries(Bound<prometheus::Gauge>);
+
+impl FloatGaugeSeries {
+    pub fn set(&self, to: f64) {
+        if let Some(series) = self.0.get() {
+            series.set(to);
+        }
     }
 }
 
@@ -300,9 +402,21 @@ impl Histogram {
         self.0.with(values, |series| series.observe(value));
     }
 
-    /// Returns the series of these values of the labels, for what observes often.
-    pub fn series(&'static self, values: &[&str]) -> Option<prometheus::Histogram> {
-        self.0.with(values, prometheus::Histogram::clone)
+    /// Returns the series of these values of the labels.
+    pub fn series(&'static self, values: &[&str]) -> HistogramSeries {
+        HistogramSeries(Bound::new(&self.0, values))
+    }
+}
+
+/// The series of a [`Histogram`].
+pub struct HistogramSeries(Bound<prometheus::Histogram>);
+
+impl HistogramSeries {
+    /// Adds an observation.
+    pub fn observe(&self, value: f64) {
+        if let Some(series) = self.0.get() {
+            series.observe(value);
+        }
     }
 }
 

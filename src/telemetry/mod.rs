@@ -9,3 +9,4 @@ pub mod panics;
 pub mod process;
 pub mod requests;
 pub mod summary;
+pub mod timing_histogram;

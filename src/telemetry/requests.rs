@@ -54,6 +54,11 @@ static IN_FLIGHT: Gauge = Gauge::new(
     "[STABLE] Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
     &["request_kind"],
 );
+static IN_QUEUE: Gauge = Gauge::new(
+    "apiserver_current_inqueue_requests",
+    "[ALPHA] Maximal number of queued requests in this apiserver per request kind in last second.",
+    &["request_kind"],
+);
 static TERMINATIONS: Counter = Counter::new(
     "apiserver_request_terminations_total",
     "[ALPHA] Number of requests which apiserver terminated in self-defense.",
@@ -83,6 +88,8 @@ static ABORTS: Counter = Counter::new(
 
 /// Requests in flight, reads first: each change writes here, which costs less than a metric.
 static IN_FLIGHT_NOW: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// Requests that wait to be answered, reads first.
+static IN_QUEUE_NOW: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// The part of the program that answers, as upstream's label has it.
 const COMPONENT: &str = "apiserver";
@@ -145,6 +152,15 @@ pub fn answered(labels: &Labels<'_>, code: u16, seconds: f64) {
     );
 }
 
+/// Counts a request that was rejected for want of capacity among those that were answered.
+pub fn dropped(labels: &Labels<'_>) {
+    let [verb, group, version, resource, sub, scope] = labels.scoped();
+    let dry_run = labels.dry_run;
+    REQUESTS.inc(&[
+        verb, dry_run, group, version, resource, sub, scope, COMPONENT, "429",
+    ]);
+}
+
 /// Notes the size of an answer that has been sent. As upstream, that of reads only.
 pub fn sized(labels: &Labels<'_>, bytes: u64) {
     let [verb, group, version, resource, sub, scope] = labels.scoped();
@@ -169,11 +185,15 @@ pub fn open_long_running() -> u64 {
 
 /// Notes that a request begins (true) or ends (false) to be answered.
 pub fn in_flight(mutating: bool, begins: bool) {
-    let now = if mutating {
-        &IN_FLIGHT_NOW[1]
-    } else {
-        &IN_FLIGHT_NOW[0]
-    };
+    note(&IN_FLIGHT_NOW[usize::from(mutating)], begins);
+}
+
+/// Notes that a request begins (true) or ends (false) to wait in a queue.
+pub fn in_queue(mutating: bool, begins: bool) {
+    note(&IN_QUEUE_NOW[usize::from(mutating)], begins);
+}
+
+fn note(now: &AtomicUsize, begins: bool) {
     if begins {
         now.fetch_add(1, Ordering::Relaxed);
     } else {
@@ -183,11 +203,11 @@ pub fn in_flight(mutating: bool, begins: bool) {
 
 /// Brings the gauges up to date that are not written at each change.
 pub fn refresh() {
-    for (kind, now) in ["readOnly", "mutating"].iter().zip(&IN_FLIGHT_NOW) {
-        IN_FLIGHT.set(
-            &[kind],
-            i64::try_from(now.load(Ordering::Relaxed)).unwrap_or(i64::MAX),
-        );
+    for (gauge, counts) in [(&IN_FLIGHT, &IN_FLIGHT_NOW), (&IN_QUEUE, &IN_QUEUE_NOW)] {
+        for (kind, now) in ["readOnly", "mutating"].iter().zip(counts) {
+            let now = now.load(Ordering::Relaxed);
+            gauge.set(&[kind], i64::try_from(now).unwrap_or(i64::MAX));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod encodings;
 mod encryption;
 mod etcd_flags;
 mod external_signer;
+mod fairness;
 mod files;
 mod flags;
 mod honesty;

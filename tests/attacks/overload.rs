@@ -14,12 +14,14 @@ use crate::support::http::Answer;
 use crate::support::{ADMIN, TestServer, USER, http as wire};
 use crate::{PATIENCE, ask, both, embedded};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// The flag by which requests are limited by number.
+const WITHOUT_FAIRNESS: &str = "--enable-priority-and-fairness=false";
 /// Bytes that fill an object.
 const FILLING: usize = 500_000;
 
 /// Lets `alice` and `bob` do what they like.
-async fn let_users(server: &TestServer) {
+pub async fn let_users(server: &TestServer) {
     let user =
         |name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name});
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "users"},
@@ -31,7 +33,7 @@ async fn let_users(server: &TestServer) {
 }
 
 /// Makes so many large objects.
-async fn fill(server: &TestServer, objects: usize) {
+pub async fn fill(server: &TestServer, objects: usize) {
     for number in 0..objects {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("large-{number}")},
             "data": {"filling": "x".repeat(FILLING)}});
@@ -40,7 +42,7 @@ async fn fill(server: &TestServer, objects: usize) {
 }
 
 /// Waits until something is so.
-async fn eventually(is_so: impl AsyncFn() -> bool) {
+pub async fn eventually(is_so: impl AsyncFn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so().await {
         assert!(Instant::now() < deadline, "it does not come");
@@ -49,7 +51,7 @@ async fn eventually(is_so: impl AsyncFn() -> bool) {
 }
 
 /// The sum of the samples of a metric whose lines contain all of these texts.
-async fn metric(server: &TestServer, name: &str, parts: &[&str]) -> f64 {
+pub async fn metric(server: &TestServer, name: &str, parts: &[&str]) -> f64 {
     let answer = ask("GET", "/metrics").send(server).await;
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     let lines = text
@@ -78,7 +80,7 @@ fn is_turned_away(answer: &Answer) -> bool {
 
 #[tokio::test]
 async fn reads_beyond_the_limit_are_turned_away() {
-    both(&["--max-requests-inflight=1"], async |server| {
+    both(&["--max-requests-inflight=1", WITHOUT_FAIRNESS], async |server| {
         let_users(server).await;
         fill(server, 4).await;
         // The answer is under way, and takes the only place until it has been read.
@@ -156,7 +158,7 @@ async fn reads_beyond_the_limit_are_turned_away() {
 /// else out.
 #[tokio::test]
 async fn unread_refusals_keep_no_place_in_flight() {
-    let (_folder, server) = embedded(&["--max-requests-inflight=1"]).await;
+    let (_folder, server) = embedded(&["--max-requests-inflight=1", WITHOUT_FAIRNESS]).await;
     let (mut client, mut unread) = (Http2::with_window(&server, 0).await, Vec::new());
     for _ in 0..3 {
         let answer = client.get("/api/v1/secrets", USER).await.unwrap();
@@ -196,7 +198,7 @@ async fn begun_post(
 /// All bodies together have memory for 64 large ones of ordinary users; one user for 16.
 #[tokio::test]
 async fn one_user_cannot_hold_the_memory_for_all_bodies() {
-    let (_folder, server) = embedded(&["--request-timeout=1h"]).await;
+    let (_folder, server) = embedded(&["--request-timeout=1h", WITHOUT_FAIRNESS]).await;
     let_users(&server).await;
     let mut held = Vec::new();
     for _ in 0..16 {
@@ -247,7 +249,8 @@ async fn bodies_that_trickle_are_not_waited_for() {
 
 #[tokio::test]
 async fn writes_beyond_the_limit_are_turned_away() {
-    let (_folder, server) = embedded(&["--max-mutating-requests-inflight=1"]).await;
+    let (_folder, server) =
+        embedded(&["--max-mutating-requests-inflight=1", WITHOUT_FAIRNESS]).await;
     let_users(&server).await;
     let slow = begun_post(&server, USER, 100).await;
     let write =

@@ -1,6 +1,8 @@
 //! Flow schemas and priority levels of a fresh server (apiserver `apis/flowcontrol/bootstrap`).
 
+use super::rbac::Repair;
 use crate::meta::{Gvr, Object, Value, go, json};
+use crate::options::flags::parse_bool;
 
 pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 
@@ -14,13 +16,69 @@ const LEVELS: [(&str, i64, i64, i64, i64); 6] = [
     ("workload-low", 100, 90, 128, 6),
 ];
 const QUEUE_LENGTH: i64 = 50;
+/// The flow schemas and levels that are put right in any case.
+const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
+/// The annotation of objects that the server keeps.
+const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+/// The parts of the exempt level that are the operator's.
+const FREE: [&str; 2] = ["nominalConcurrencyShares", "lendablePercent"];
+
+/// The annotation of an object, if it is a boolean.
+fn auto_update(object: &Object) -> Option<bool> {
+    let value = object.annotations()?.get(AUTO_UPDATE)?;
+    parse_bool(value.as_str()?)
+}
+
+/// Puts right an object that exists: its spec, unless an operator has taken it over, and the
+/// annotation that says whose it is (kube-apiserver `registry/flowcontrol/ensurer/strategy.go`).
+pub(super) fn revise(existing: &Object, expected: &Object) -> Repair {
+    // Without an annotation, whoever has changed the spec wants to keep it.
+    let updates = MANDATORY.contains(&existing.name())
+        || auto_update(existing).unwrap_or(existing.generation() == 1);
+    let mut revised = existing.clone();
+    if updates && let Some(spec) = expected.get("spec") {
+        let mut spec = spec.clone();
+        if let Some(exempt) = spec.get_mut("exempt").and_then(Value::as_object_mut) {
+            for name in FREE {
+                if let Some(own) = existing.at(&format!("/spec/exempt/{name}")) {
+                    exempt.insert(name, own.clone());
+                }
+            }
+        }
+        revised.insert("spec", spec);
+    }
+    if auto_update(existing) != Some(updates) {
+        revised.set_annotation(AUTO_UPDATE, if updates { "true" } else { "false" });
+    }
+    if revised == *existing {
+        return Repair::Nothing;
+    }
+    Repair::Update(revised)
+}
+
+/// Reports whether an object was made by a server and is not any more.
+pub fn is_unwanted(object: &Object) -> bool {
+    let wanted = || {
+        let (schemas, levels) = (system_schemas(), workload_schemas());
+        match object.kind() {
+            "FlowSchema" => schemas
+                .iter()
+                .chain(&levels)
+                .any(|one| one.0 == object.name()),
+            _ => {
+                MANDATORY.contains(&object.name())
+                    || LEVELS.iter().any(|one| one.0 == object.name())
+            }
+        }
+    };
+    auto_update(object) == Some(true) && !wanted()
+}
 
 fn new(kind: &str, name: &str, spec: Value) -> Object {
     let mut object = super::object(&format!("{GROUP}/v1"), kind, "", name);
-    object.metadata_mut().insert(
-        "annotations",
-        json!({"apf.kubernetes.io/autoupdate-spec": "true"}),
-    );
+    object
+        .metadata_mut()
+        .insert("annotations", json!({(AUTO_UPDATE): "true"}));
     object.insert("spec", spec);
     object
 }

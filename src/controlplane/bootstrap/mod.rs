@@ -163,8 +163,22 @@ impl Plan {
 
 /// Returns every object that a server with these parameters makes when it starts.
 pub fn objects(params: &Params) -> Vec<BootstrapObject> {
-    let now = params.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut plan = Plan(reconciled_objects(params));
+    plan.0.extend(flow_control_objects(params.now));
+    rbac::objects()
+        .into_iter()
+        .for_each(|one| plan.add(1, APISERVER_MANAGER, ReconcilePolicy::Rbac, one));
+    cluster::priority_classes()
+        .into_iter()
+        .for_each(|one| plan.add(1, APISERVER_MANAGER, ReconcilePolicy::None, one));
+    plan.0.extend(authentication_objects(params));
+    plan.0
+}
+
+/// Returns the flow schemas and priority levels.
+pub fn flow_control_objects(now: Timestamp) -> Vec<BootstrapObject> {
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut plan = Plan::default();
     flowcontrol::priority_levels()
         .into_iter()
         .for_each(|one| plan.add(1, FLOW_MANAGER, ReconcilePolicy::FlowControl, one));
@@ -176,13 +190,6 @@ pub fn objects(params: &Params) -> Vec<BootstrapObject> {
             [FLOW_MANAGER, FLOW_STATUS_MANAGER],
         );
     }
-    rbac::objects()
-        .into_iter()
-        .for_each(|one| plan.add(1, APISERVER_MANAGER, ReconcilePolicy::Rbac, one));
-    cluster::priority_classes()
-        .into_iter()
-        .for_each(|one| plan.add(1, APISERVER_MANAGER, ReconcilePolicy::None, one));
-    plan.0.extend(authentication_objects(params));
     plan.0
 }
 
@@ -321,17 +328,7 @@ fn repair(policy: ReconcilePolicy, existing: &Object, expected: &Object) -> Repa
     let members: &[&str] = match policy {
         ReconcilePolicy::None => return Repair::Nothing,
         ReconcilePolicy::Rbac => return rbac::reconcile(existing, expected),
-        ReconcilePolicy::FlowControl => {
-            const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
-            let auto = existing
-                .annotations()
-                .and_then(|all| all.get("apf.kubernetes.io/autoupdate-spec"))
-                .and_then(Value::as_str);
-            if auto != Some("true") && !MANDATORY.contains(&existing.name()) {
-                return Repair::Nothing;
-            }
-            &["spec"]
-        }
+        ReconcilePolicy::FlowControl => return flowcontrol::revise(existing, expected),
         ReconcilePolicy::Members(members) => members,
         ReconcilePolicy::Since if cluster::has_day(existing) => return Repair::Nothing,
         ReconcilePolicy::Since => &["data"],

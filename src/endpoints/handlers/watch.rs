@@ -17,7 +17,7 @@ use crate::base::latch::Latch;
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::encode::{EventEncoder, LENGTH_BYTES};
 use crate::endpoints::negotiate::{self, Form, MediaType};
-use crate::endpoints::websocket;
+use crate::endpoints::{Guard, websocket};
 use crate::meta::Status;
 use crate::meta::options::ListOptions;
 use crate::meta::selector::fields::FieldSelector;
@@ -59,6 +59,7 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
         bookmarks: options.allow_watch_bookmarks,
         unrepresentable: matches!(ctx.output.form, Form::NotAcceptable(_)),
         finished: timeout.is_zero(),
+        initializing: ctx.request.initializing.lock().take(),
         encoder: Box::new(encoder),
     };
     if websocket::is_requested(ctx.request) {
@@ -179,6 +180,8 @@ struct Frames {
     /// The negotiated form cannot represent an event: the first event ends the watch.
     unrepresentable: bool,
     finished: bool,
+    /// Held until all that there is has been sent.
+    initializing: Guard,
     encoder: Box<EventEncoder>,
 }
 
@@ -205,7 +208,10 @@ impl Stream for Frames {
                 TimerEvent::Bookmark => {}
             }
         }
-        let event = ready!(self.events.poll_next(cx));
+        let Poll::Ready(event) = self.events.poll_next(cx) else {
+            self.initializing = None;
+            return Poll::Pending;
+        };
         if self.unrepresentable {
             self.finished = true;
             return Poll::Ready(None);

@@ -387,7 +387,7 @@ const GATES: &[Gate] = &[
     Gate::deprecated("ServiceCIDRStatusFieldWiping", true).fixed(),
     Gate::alpha("ShardedListAndWatch", false).fixed(),
     Gate::locked("SidecarContainers", true),
-    Gate::beta("SizeBasedListCostEstimate", true),
+    Gate::beta("SizeBasedListCostEstimate", true).consulted(),
     Gate::beta("StaleControllerConsistencyDaemonSet", true),
     Gate::beta("StaleControllerConsistencyJob", true),
     Gate::beta("StaleControllerConsistencyReplicaSet", true),

@@ -81,7 +81,7 @@ impl Filter for Authentication {
         let (user, warnings, annotations) = match authenticated {
             Ok(Some(known)) if known.user.name != ANONYMOUS => {
                 if !connection.authenticated(&known.user) {
-                    return max_in_flight::too_many_requests();
+                    return max_in_flight::too_many_requests(1);
                 }
                 (Some(known.user), known.warnings, known.annotations)
             }

@@ -1,9 +1,6 @@
-//! The limit of requests that are answered at the same time (apiserver
-//! `server/filters/maxinflight.go`).
-//!
-//! There is no priority and fairness: its flag has no effect, and the two kinds of requests are
-//! limited by their flags. As with upstream's mandatory and suggested flow schemas, health checks
-//! do not count among them, and `system:masters` is exempt.
+//! The limit of requests that are answered at the same time, where there is no priority and
+//! fairness (apiserver `server/filters/maxinflight.go`). Health checks do not count among them, and
+//! `system:masters` is exempt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +13,7 @@ use crate::auth::{MASTERS, User};
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::request_info::RequestInfo;
 use crate::options::config::Requests;
+use crate::server::request_guard::Capacity;
 use crate::telemetry::requests;
 
 /// The read-only verbs; all others count as mutating.
@@ -26,7 +24,7 @@ const PROBES: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 /// them.
 const MAX_PROBES: usize = 1000;
 /// The value of Retry-After for refused requests, in seconds.
-const RETRY_SECONDS: &str = "1";
+const RETRY_SECONDS: u64 = 1;
 
 /// Answers 429 for requests beyond the limit of their kind.
 pub struct MaxInFlight;
@@ -36,11 +34,11 @@ impl Filter for MaxInFlight {
         if !ctx.is_long_running {
             let request = &ctx.request;
             match ctx.chain.in_flight.admit(&request.info, &request.user) {
-                Ok(Some(permit)) => ctx.guard.hold(permit),
+                Ok(Some(permit)) => ctx.guard.hold(Capacity::InFlight(permit)),
                 Ok(None) => {}
                 Err(OverLimit) => {
                     requests::terminated(&ctx.labels().as_metrics(), 429);
-                    return too_many_requests();
+                    return too_many_requests(RETRY_SECONDS);
                 }
             }
         }
@@ -133,12 +131,13 @@ fn is_path_end(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with('/')
 }
 
-/// The 429 for a request that is refused before it is read.
-pub fn too_many_requests() -> Response<Body> {
+/// The 429 for a request that is refused before it is read, and may come again after so many
+/// seconds.
+pub fn too_many_requests(retry_after: u64) -> Response<Body> {
     let mut response = Response::new(body::full("Too many requests, please try again later.\n"));
     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     let headers = response.headers_mut();
-    headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
+    headers.insert(RETRY_AFTER, HeaderValue::from(retry_after));
     headers.insert(
         CONTENT_TYPE,
         HeaderValue::from_static("text/plain; charset=utf-8"),
@@ -159,6 +158,7 @@ mod tests {
         let (timeout, min_watch) = (Duration::ZERO, Duration::ZERO);
         InFlight::new(&Requests {
             delete_collection_workers: 1,
+            priority_and_fairness: false,
             max_in_flight,
             max_mutating_in_flight,
             timeout,

@@ -11,6 +11,7 @@ mod impersonation;
 mod labels;
 mod max_in_flight;
 mod panic_recovery;
+mod priority_and_fairness;
 mod request_info;
 mod request_log;
 mod timeout;
@@ -33,6 +34,7 @@ use crate::auth::impersonation::Impersonation;
 use crate::endpoints::body::Body;
 use crate::endpoints::request_body::RequestBody;
 use crate::endpoints::{Api, Request, respond};
+use crate::flowcontrol;
 use crate::meta::status::Result;
 use crate::meta::{Status, go};
 use crate::options::browsers::Browsers;
@@ -71,8 +73,7 @@ type Filters = Chain![
     authentication::Authentication,
     audit::AuditRequests,
     impersonation::Impersonate,
-    // Flow control goes here, in place of the next.
-    max_in_flight::MaxInFlight,
+    priority_and_fairness::PriorityAndFairness,
     authorization::Authorization,
     Router,
 ];
@@ -104,6 +105,8 @@ pub struct HandlerChain {
     pub auditor: Option<Arc<Auditor>>,
     pub impersonation: Impersonation,
     pub in_flight: InFlight,
+    /// `None` where the flags limit requests by their number instead.
+    pub flow_control: Option<Arc<flowcontrol::Controller>>,
     pub authorizer: Arc<dyn Authorizer>,
     pub api: Arc<Api>,
     pub aggregator: Arc<Aggregator>,
@@ -125,6 +128,8 @@ pub struct FilterContext<'a> {
     pub connection: &'a Connection,
     pub guard: Arc<RequestGuard>,
     pub received: Instant,
+    /// The time that the request may take, or that of a watch until it has passed all filters.
+    pub timeout: Duration,
     /// The header by which the request is found in logs.
     pub audit_id: HeaderValue,
     /// Shared with the handler that answers.
@@ -162,6 +167,7 @@ impl<'a> FilterContext<'a> {
             connection,
             guard,
             received: Instant::now(),
+            timeout: chain.request_timeout,
             audit_id: HeaderValue::from_static(""),
             request: Arc::new(request),
             is_long_running: false,
@@ -222,7 +228,7 @@ impl<'a> FilterContext<'a> {
             .exact()
             .is_some_and(|bytes| bytes <= SLICE as u64)
         {
-            guard.release_permit();
+            guard.release_early();
         }
         parts.headers.insert(audit_id::HEADER, self.audit_id);
         let mut state = ResponseState::new(guard);

@@ -1,5 +1,7 @@
 //! Resolution of request info (apiserver `endpoints/filters/requestinfo.go`).
 
+use std::sync::Arc;
+
 use http::Response;
 
 use super::{Filter, FilterContext, Next};
@@ -19,7 +21,8 @@ impl Filter for ResolveRequestInfo {
     async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
         let resolved = ctx.request_mut().map(|request| {
             request.query = Query::parse(request.uri.query().unwrap_or(""));
-            request.info = RequestInfo::new(&request.method, request.uri.path(), &request.query);
+            let path = request.uri.path();
+            request.info = Arc::new(RequestInfo::new(&request.method, path, &request.query));
         });
         if let Err(status) = resolved {
             return ctx.status(&status);

@@ -1,6 +1,7 @@
 //! The log line of each request at `-v=3` and above (apiserver `server/httplog`).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::USER_AGENT;
@@ -8,6 +9,7 @@ use http::{HeaderValue, Response, Uri};
 
 use super::{Filter, FilterContext, Next, labels};
 use crate::endpoints::body::Body;
+use crate::flowcontrol::Flow;
 use crate::telemetry::log;
 
 /// Query parameters whose values are logged: the options of the API. Any other value may be a
@@ -39,6 +41,9 @@ const LOGGED_PARAMETERS: [&str; 21] = [
 const MAX_TEXT: usize = 2048;
 /// The maximum length of a logged audit ID (apiserver `audit/context.go`).
 const MAX_AUDIT_ID: usize = 64;
+/// The maximum length of the logged names of flow schemas and priority levels (apiserver
+/// `server/filters/priority-and-fairness.go`).
+const MAX_FLOW_NAME: usize = 64;
 
 /// Prepares the line of each request, if there is to be one.
 pub struct LogRequests;
@@ -61,6 +66,8 @@ pub struct RequestLog {
     remote: SocketAddr,
     /// 0 where there was no answer.
     pub status: u16,
+    /// The flow schema that it matched.
+    pub flow: Option<Arc<Flow>>,
 }
 
 impl RequestLog {
@@ -76,11 +83,13 @@ impl RequestLog {
             audit_id: text(Some(&ctx.audit_id)),
             remote: ctx.connection.remote,
             status: 0,
+            flow: None,
         }
     }
 
     /// Writes the line of a request whose answer took so many bytes. Texts of clients are quoted.
     pub fn write(&self, bytes: u64) {
+        let (schema, level) = self.flow.as_ref().map(|flow| flow.names()).unzip();
         tracing::info!(
             target: "httplog",
             verb = self.verb,
@@ -89,6 +98,8 @@ impl RequestLog {
             userAgent = ?truncated(&self.user_agent, MAX_TEXT),
             "audit-ID" = ?truncated(&self.audit_id, MAX_AUDIT_ID),
             srcIP = ?self.remote.to_string(),
+            apf_pl = level.map(|name| truncated(name, MAX_FLOW_NAME)),
+            apf_fs = schema.map(|name| truncated(name, MAX_FLOW_NAME)),
             resp = self.status,
             bytes,
             "HTTP"

@@ -31,6 +31,7 @@ impl Filter for Timeout {
                 Err(status) => return ctx.status(&status),
             },
         };
+        ctx.timeout = timeout;
         let deadline = Instant::from(ctx.received + timeout);
         let until_routed = ctx.is_long_running.then(|| ctx.guard.clone());
         tokio::select! {
