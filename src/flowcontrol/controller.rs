@@ -59,7 +59,7 @@ pub struct Flow {
     /// The most seats that a request of the level may take.
     max_seats: Option<u64>,
     series: Arc<FlowSeries>,
-    /// Who looks at an answer learns the UIDs: the names would tell how he is judged.
+    /// The UIDs, which answers show: the names would tell clients how they are judged.
     pub schema_uid: HeaderValue,
     pub level_uid: HeaderValue,
 }

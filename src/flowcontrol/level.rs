@@ -76,7 +76,10 @@ impl PriorityLevel {
         self.quiescing.store(quiescing, Ordering::Relaxed);
     }
 
-    /// Has a request run, wait, or go. It waits until the deadline at most.
+    /// Lets a request run as soon as there are seats for it.
+    ///
+    /// # Errors
+    /// It is rejected at once, or after it has waited until its deadline.
     pub async fn admit(self: &Arc<Self>, admission: Admission) -> Result<Seat, Rejection> {
         let Admission {
             arrival,

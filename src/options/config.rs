@@ -247,6 +247,8 @@ pub struct Shutdown {
     pub(crate) delay: Duration,
     /// The time over which watches end.
     pub(crate) watch_grace: Duration,
+    /// It listens until all requests have finished, and turns new ones away.
+    pub(crate) send_retry_after: bool,
 }
 
 /// The configuration of the log.
@@ -334,6 +336,7 @@ impl Config {
             shutdown: Shutdown {
                 delay: flags.duration("shutdown-delay-duration"),
                 watch_grace: flags.duration("shutdown-watch-termination-grace-period"),
+                send_retry_after: flags.switch("shutdown-send-retry-after"),
             },
             apis: ApiEnablement::parse(flags.array("runtime-config").iter().map(String::as_str))?,
             feature_gates,

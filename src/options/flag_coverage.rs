@@ -155,6 +155,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("service-cluster-ip-range", WIRE, "services_are_where_the_flags_say"),
     ("service-node-port-range", WIRE, "services_are_where_the_flags_say"),
     ("shutdown-delay-duration", WIRE, "a_server_serves_on_for_as_long_as_the_flag_says"),
+    ("shutdown-send-retry-after", "tests/attacks/leaving.rs", "new_requests_are_sent_elsewhere_while_others_finish"),
     ("shutdown-watch-termination-grace-period", CONNECTIONS, "watches_end_when_the_server_does"),
     ("storage-initialization-timeout", WIRE, "a_store_that_does_not_come_is_waited_for_as_long_as_the_flag_says"),
     ("strict-transport-security-directives", WIRE, "browsers_are_told_what_the_flags_say"),

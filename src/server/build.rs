@@ -300,6 +300,8 @@ fn filter_chain(
         flow_control: None,
         request_timeout: config.requests.timeout,
         browsers: config.browsers.clone(),
+        shutdown: deps.shutdown.clone(),
+        leaving: config.shutdown.clone(),
         goaway: Goaway {
             chance: config.requests.goaway_chance,
             unauthenticated: config

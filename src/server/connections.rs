@@ -286,6 +286,18 @@ impl ConnectionState {
         true
     }
 
+    /// Reports whether there has been a request.
+    pub fn has_requested(&self) -> bool {
+        self.requests.load(Ordering::Acquire) > 0
+            || self.idle_since.load(Ordering::Relaxed) != NEVER
+    }
+
+    /// Returns the time that the client still has for its first request when the server closes.
+    pub fn first_request_due(&self) -> Duration {
+        let limit = self.connections.limits.first_request;
+        limit.saturating_sub(self.begun.elapsed())
+    }
+
     /// Notes that a request has been answered.
     pub fn request_ended(&self) {
         // Stored first: readers that see no requests also see since when.

@@ -9,6 +9,9 @@ pub const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of the header of an HTTP/1.1 request (`ReadHeaderTimeout` in apiserver
 /// `server/secure_serving.go`).
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
+/// The time from its start that a connection has for its first request when the server closes (Go
+/// `Server.closeIdleConns`).
+pub const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of an idle connection (`IdleTimeout` in apiserver `server/secure_serving.go`).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// The time after a GOAWAY in which requests on the same connection are still accepted: the client
@@ -51,6 +54,7 @@ pub struct Limits {
     pub handshake: Duration,
     pub preface: Duration,
     pub header: Duration,
+    pub first_request: Duration,
     pub idle: Duration,
     pub goaway: Duration,
     pub drain: Duration,
@@ -79,6 +83,7 @@ impl Limits {
             handshake: HANDSHAKE_TIMEOUT,
             preface: PREFACE_TIMEOUT,
             header: HEADER_TIMEOUT,
+            first_request: FIRST_REQUEST_TIMEOUT,
             idle: IDLE_TIMEOUT,
             goaway: GOAWAY_TIMEOUT,
             drain: DRAIN_TIMEOUT,

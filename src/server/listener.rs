@@ -130,7 +130,7 @@ impl Listener {
         self.tcp.local_addr()
     }
 
-    /// Serves until `shutdown` drains; then lets the requests that run finish, for as long at most
+    /// Serves until `shutdown` closes; then lets the requests that run finish, for as long at most
     /// as `drain`.
     pub async fn serve<H: Handler>(self, handler: Arc<H>, shutdown: Shutdown, drain: Duration) {
         let tasks = shutdown.tasks();
@@ -139,7 +139,7 @@ impl Listener {
         loop {
             let accepted = tokio::select! {
                 accepted = self.tcp.accept() => accepted,
-                () = shutdown.drained() => break,
+                () = shutdown.closed() => break,
             };
             match accepted {
                 Ok((tcp, remote)) => {
@@ -299,7 +299,20 @@ async fn serve_http1<H: Handler>(
             Close::Gracefully => serving.as_mut().graceful_shutdown(),
             Close::Now => return Ok(()),
         },
-        () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
+        () = shutdown.closed() => {
+            // A client that has just connected is about to send its request, which nobody else
+            // would answer.
+            let first = poll_fn(|cx| match timer.poll(serving.as_mut(), cx) {
+                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending if state.has_requested() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            });
+            let first = tokio::time::timeout(state.first_request_due(), first).await;
+            if let Ok(Some(ended)) = first {
+                return ended.unwrap_or(Ok(()));
+            }
+            serving.as_mut().graceful_shutdown();
+        }
     }
     tokio::select! {
         ended = poll_fn(|cx| timer.poll(serving.as_mut(), cx)) => ended.unwrap_or(Ok(())),
@@ -337,7 +350,7 @@ async fn serve_http2<H: Handler>(
                     Close::Gracefully => serving.as_mut().graceful_shutdown(),
                     Close::Now => return Ok(()),
                 },
-                () = shutdown.drained() => serving.as_mut().graceful_shutdown(),
+                () = shutdown.closed() => serving.as_mut().graceful_shutdown(),
             }
             tokio::select! {
                 ended = serving => ended,
@@ -685,7 +698,11 @@ mod tests {
 
     #[tokio::test]
     async fn drain_closes_idle_and_half_open_connections() {
-        let server = start().await;
+        let server = start_within(Limits {
+            first_request: Duration::from_millis(50),
+            ..Limits::of_descriptors(1024)
+        })
+        .await;
         // Neither an idle connection holds it up, nor one whose header does not go on.
         let mut idle = connect(server.address, &rustls::version::TLS13, None)
             .await
@@ -697,7 +714,7 @@ mod tests {
             .write_all(b"GET / HTTP/1.1\r\nHost: x")
             .await
             .expect("sent");
-        server.shutdown.drain();
+        server.shutdown.close();
         server.task.await.expect("an end");
         assert!(TcpStream::connect(server.address).await.is_err());
         let mut rest = Vec::new();
@@ -882,7 +899,7 @@ mod tests {
         let metrics = crate::telemetry::exposition::render();
         let aborts = r#"apiserver_request_aborts_total{group="",resource="",scope="",subresource="",verb="GET",version=""} 2"#;
         assert!(metrics.contains(aborts), "{metrics}");
-        shutdown.drain();
+        shutdown.close();
         serving.await.expect("an end");
     }
 }

@@ -1,9 +1,10 @@
 //! The capacity of the server that a request holds while it is being answered.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::connections::ConnectionState;
 use super::filters::Permit;
@@ -27,6 +28,8 @@ pub struct RequestGuard {
     connection: Arc<ConnectionState>,
     capacity: Mutex<Option<Capacity>>,
     is_routed: AtomicBool,
+    /// A shutdown waits for it.
+    in_progress: OnceLock<TaskTrackerToken>,
 }
 
 impl RequestGuard {
@@ -38,6 +41,7 @@ impl RequestGuard {
                 connection,
                 capacity: Mutex::default(),
                 is_routed: AtomicBool::new(false),
+                in_progress: OnceLock::new(),
             })
         })
     }
@@ -54,6 +58,12 @@ impl RequestGuard {
         if Arc::strong_count(self) == 1 {
             *self.capacity.lock() = None;
         }
+    }
+
+    /// Lets a shutdown wait for the request.
+    pub fn set_in_progress(&self, token: TaskTrackerToken) {
+        // Once is enough.
+        let _ = self.in_progress.set(token);
     }
 
     /// Notes that the request has passed all filters.

@@ -46,6 +46,10 @@ use crate::telemetry::panics;
 /// The time that blocking work has left when everything else has ended.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The time that connections have to close where requests have finished before (apiserver
+/// `server/genericapiserver.go`).
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The wait before an etcd that does not answer is asked again; doubles with each attempt.
 const ETCD_PAUSE: Duration = Duration::from_millis(200);
 /// The longest wait before that.
@@ -133,11 +137,12 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     tracing::debug!("up to {} files may be open", limits::raise_descriptors());
     let runtime = runtime(config.worker_threads)?;
     let shutdown = Shutdown::new();
-    let (delay, grace) = (config.shutdown.delay, config.shutdown.watch_grace);
+    let (leaving, timeout) = (config.shutdown.clone(), config.requests.timeout);
     {
         // From here on a signal is an orderly end.
         let _context = runtime.enter();
-        runtime.spawn(shutdown.clone().on_signals(Signals::new(), delay, grace));
+        let shutdown = shutdown.clone();
+        runtime.spawn(shutdown.on_signals(Signals::new(), leaving, timeout));
     }
     // Not on this thread, whose stack is the system's.
     let outcome = runtime.block_on(runtime.spawn(run(config, shutdown)));
@@ -158,12 +163,17 @@ fn runtime(worker_threads: Option<usize>) -> io::Result<Runtime> {
         .build()
 }
 
-/// Serves until `shutdown` drains.
+/// Serves until `shutdown` closes.
 ///
 /// # Errors
 /// The server cannot start: its store, certificates or address are not to be had.
 pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
-    let drain = config.requests.timeout.max(config.shutdown.watch_grace);
+    let drain = if config.shutdown.send_retry_after {
+        // Requests have finished before it closes.
+        CLOSE_TIMEOUT
+    } else {
+        config.requests.timeout.max(config.shutdown.watch_grace)
+    };
     let prepared = tokio::select! {
         prepared = prepare(config, &shutdown) => prepared?,
         // It may be waiting for a store that never answers.
@@ -174,8 +184,12 @@ pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
         chain,
         endpoint_reconciler,
     } = prepared;
-    let endpoint_reconciler = tokio::spawn(endpoint_reconciler.run(shutdown.stopping()));
     let auditor = chain.auditor.clone();
+    let leaving = shutdown.clone();
+    let endpoint_reconciler = tokio::spawn(async move {
+        endpoint_reconciler.run(leaving.stopping()).await;
+        leaving.set_deregistered();
+    });
     listener.serve(Arc::new(chain), shutdown, drain).await;
     if let Some(auditor) = auditor {
         auditor.shut_down().await;

@@ -21,6 +21,7 @@ mod flags;
 mod honesty;
 mod http2;
 mod identity;
+mod leaving;
 mod mutating_policies;
 mod oidc;
 mod overload;

@@ -54,7 +54,13 @@ pub async fn connect_on(socket: TcpSocket, port: u16) -> Result<TlsStream<TcpStr
 
 /// Sends a request over TLS; the answer's body is still to come.
 pub async fn send(port: u16, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
-    let stream = connect(port).await?;
+    send_on(connect(port).await?, request).await
+}
+
+async fn send_on(
+    stream: TlsStream<TcpStream>,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, Error> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // Drives the connection until the body is read or dropped.
@@ -68,8 +74,18 @@ pub async fn call(
     request: Request<Full<Bytes>>,
     within: Duration,
 ) -> Result<Answer, Error> {
+    let stream = tokio::time::timeout(within, connect(port)).await??;
+    call_on(stream, request, within).await
+}
+
+/// [`call`] on a connection.
+pub async fn call_on(
+    stream: TlsStream<TcpStream>,
+    request: Request<Full<Bytes>>,
+    within: Duration,
+) -> Result<Answer, Error> {
     tokio::time::timeout(within, async {
-        let (parts, body) = send(port, request).await?.into_parts();
+        let (parts, body) = send_on(stream, request).await?.into_parts();
         Ok(Answer {
             status: parts.status.as_u16(),
             headers: parts.headers,

@@ -117,8 +117,8 @@ struct Deadlines {
     next_bookmark: Instant,
     /// Fires at `next_bookmark`, or at `end` once the server drains.
     timer: Pin<Box<Sleep>>,
-    /// Completes when the server starts to drain, with the time over which watches end; `None`
-    /// after that.
+    /// Completes when the server starts to drain, with the time until it is the watch's turn to
+    /// end; `None` after that.
     draining: Option<BoxFuture<'static, Duration>>,
 }
 
@@ -129,7 +129,7 @@ impl Deadlines {
         let next_bookmark = bookmark_after(now, end);
         let draining = async move {
             draining.wait().await;
-            draining.spread()
+            draining.next_turn()
         };
         Self {
             end,
@@ -142,12 +142,11 @@ impl Deadlines {
     /// Polls for the next thing that is due.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<TimerEvent> {
         if let Some(draining) = &mut self.draining
-            && let Poll::Ready(spread) = draining.poll_unpin(cx)
+            && let Poll::Ready(turn) = draining.poll_unpin(cx)
         {
             self.draining = None;
             // Clients come back when their watches end, so they do not all end at once.
-            let end = Instant::now() + spread.mul_f64(rand::random());
-            self.end = self.end.min(end);
+            self.end = self.end.min(Instant::now() + turn);
             self.timer.as_mut().reset(self.end);
         }
         ready!(self.timer.as_mut().poll(cx));
@@ -255,9 +254,10 @@ mod tests {
         let (latch, start) = (Latch::default(), Instant::now());
         let mut deadlines = Deadlines::new(Duration::from_secs(1800), latch.clone());
         assert!(futures::poll!(std::pin::pin!(next(&mut deadlines))).is_pending());
-        latch.trigger_within(Duration::from_secs(10));
+        latch.trigger_within(Duration::from_secs(10), 2);
+        latch.next_turn();
         assert!(matches!(next(&mut deadlines).await, TimerEvent::End));
-        assert!(start.elapsed() <= Duration::from_secs(11));
+        assert_eq!(start.elapsed().as_secs(), 5);
     }
 
     #[tokio::test(start_paused = true)]

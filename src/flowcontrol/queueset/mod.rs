@@ -41,7 +41,7 @@ pub type Key = usize;
 pub enum Queuing {
     /// Nothing is limited.
     Exempt,
-    /// What cannot run at once is rejected.
+    /// Requests that cannot run at once are rejected.
     Reject,
     Queue {
         queues: usize,

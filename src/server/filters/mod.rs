@@ -14,7 +14,9 @@ mod panic_recovery;
 mod priority_and_fairness;
 mod request_info;
 mod request_log;
+mod retry_after;
 mod timeout;
+mod wait_group;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -38,12 +40,14 @@ use crate::flowcontrol;
 use crate::meta::status::Result;
 use crate::meta::{Status, go};
 use crate::options::browsers::Browsers;
+use crate::options::config;
 use crate::server::connections::Connection;
 use crate::server::discovery::DiscoveryHandler;
 use crate::server::listener::Handler;
 use crate::server::request_guard::RequestGuard;
 use crate::server::response_body::{ResponseBody, ResponseState, SLICE};
 use crate::server::routes::Router;
+use crate::server::shutdown::Shutdown;
 use crate::server::storage_metrics::StorageSizes;
 use crate::telemetry::health::Health;
 use crate::telemetry::requests;
@@ -66,8 +70,10 @@ type Filters = Chain![
     panic_recovery::PanicRecovery,
     request_info::ResolveRequestInfo,
     request_log::LogRequests,
+    retry_after::RetryAfter,
     hsts::Hsts,
     goaway::ProbabilisticGoaway,
+    wait_group::WaitGroup,
     timeout::Timeout,
     cors::Cors,
     authentication::Authentication,
@@ -120,6 +126,8 @@ pub struct HandlerChain {
     pub request_timeout: Duration,
     pub goaway: Goaway,
     pub browsers: Browsers,
+    pub shutdown: Shutdown,
+    pub leaving: config::Shutdown,
 }
 
 /// A request on its way through the filters.

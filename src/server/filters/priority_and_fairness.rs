@@ -24,7 +24,7 @@ const WAIT_DIVISOR: u32 = 4;
 /// The longest that it may wait.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Has requests wait for the seats of their priority level; answers 429 where they wait for too
+/// Lets requests wait for the seats of their priority level; answers 429 where they wait for too
 /// long, or there is no room to wait.
 pub struct PriorityAndFairness;
 
