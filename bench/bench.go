@@ -62,7 +62,7 @@ func start(ctx context.Context, o *options, server binary) (b *bench, err error)
 			return b, err
 		}
 	}
-	if !o.cluster.run {
+	if !o.cluster.run && !o.overload {
 		if err := b.startNginx(ports[1]); err != nil {
 			return b, err
 		}

@@ -39,6 +39,12 @@
 // Two runs with the same binary as a and b differ by 2 to 5 per cent (-rounds 9: by less); what is smaller than that is no result.
 // -workers N gives each server N processors (taskset) and N workers: --worker-threads, of which Keelson has at least two, and
 // GOMAXPROCS for kube-apiserver. Short of processors, the server competes with the clients: its CPU time is still its own.
+//
+// # Overload
+//
+// With -overload there are, for a minute, 19 users at a fixed rate of small requests, with watches; components that renew leases;
+// and, from the first quarter on, one user with hundreds of lists of everything and writes at the same time. The table tells what
+// the others notice: how many of their requests succeed, how long they take, which leases are late, and what memory it takes.
 package main
 
 import (
@@ -72,6 +78,7 @@ type options struct {
 	markdown string
 	folder   string
 	cluster  clusterOptions
+	overload bool
 }
 
 // against is the label of the kube-apiserver that others are measured against.
@@ -114,6 +121,9 @@ func main() {
 	if o.cluster.run {
 		measure = measureWhole
 	}
+	if o.overload {
+		measure = measureOverload
+	}
 	if err := measure(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -144,6 +154,7 @@ func parse() (*options, error) {
 	flag.StringVar(&o.markdown, "markdown", "", "write the table to this file, too")
 	flag.StringVar(&o.folder, "folder", defaultFolder(), "where a folder for data and certificates is made")
 	flag.BoolVar(&o.cluster.run, "cluster", false, "measure the load of a cluster in miniature instead of the rows")
+	flag.BoolVar(&o.overload, "overload", false, "measure for a minute what well-behaved users notice of one who wants everything, instead of the rows")
 	long := flag.Bool("long", false, "the long form of -cluster: 1000 nodes, longer rounds, 1, 2 and as many workers as there are")
 	flag.IntVar(&o.cluster.nodes, "nodes", 250, "-cluster: how many nodes, each with two connections, eight watches and ten pods")
 	flag.Float64Var(&o.cluster.rate, "rate", 1, "-cluster: times the rates of requests of a cluster of 1000 nodes")

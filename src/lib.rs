@@ -99,11 +99,17 @@ pub mod internals {
         pub use crate::extensions::schema::json_schema_props::JsonSchemaProps;
         pub use crate::extensions::{Budget, CustomResourceDefinitions, JsonPath, resources};
     }
+    pub mod flowcontrol {
+        pub use crate::flowcontrol::{
+            Controller, FlowSchema, PriorityLevelConfiguration, RequestDetails, RequestDigest,
+        };
+    }
     pub mod merge {
         pub use crate::merge::set::Set;
         pub use crate::merge::{OneVersion, Ty, Writer, apply, patch, update};
     }
     pub mod meta {
+        pub use crate::meta::options::Query;
         pub use crate::meta::selector::FieldReader;
         pub use crate::meta::selector::fields::FieldSelector;
         pub use crate::meta::selector::labels::LabelSelector;

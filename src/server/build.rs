@@ -45,7 +45,7 @@ use crate::extensions::{DefinitionHooks, Extensions};
 use crate::flowcontrol;
 use crate::meta::{Gvr, Status};
 use crate::options::admission_configuration::{self, AdmissionConfigurationError};
-use crate::options::config;
+use crate::options::config::{self, Config};
 use crate::options::credential_files::{CertError, FileContent};
 use crate::registry::Registry;
 use crate::telemetry::health::Health;
@@ -168,7 +168,8 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     })
 }
 
-/// Starts priority and fairness; `None` where a flag turns it off. Its objects are kept in any case.
+/// Starts priority and fairness; `None` where a flag turns it off. Its objects are kept in any
+/// case.
 async fn flow_control(
     deps: &ServerDeps,
     cluster: &Cluster,
@@ -302,12 +303,7 @@ fn filter_chain(
         browsers: config.browsers.clone(),
         shutdown: deps.shutdown.clone(),
         leaving: config.shutdown.clone(),
-        goaway: Goaway {
-            chance: config.requests.goaway_chance,
-            unauthenticated: config
-                .feature_gates
-                .enabled("UnauthenticatedHTTP2DOSMitigation"),
-        },
+        goaway: goaway(config),
         api: Arc::new(Api {
             admission,
             references: Resolver {
@@ -331,6 +327,15 @@ fn filter_chain(
             tokens,
         }),
     })
+}
+
+/// The HTTP/2 clients that are asked to open a new connection.
+fn goaway(config: &Config) -> Goaway {
+    let gate = "UnauthenticatedHTTP2DOSMitigation";
+    Goaway {
+        chance: config.requests.goaway_chance,
+        unauthenticated: config.feature_gates.enabled(gate),
+    }
 }
 
 /// Returns the admission plugins that are to run, and logs which they are.

@@ -22,7 +22,8 @@ pub enum Capacity {
     Watch(Option<WatchRegistration>),
 }
 
-/// The capacity that a request holds: that of the server, and its part of the connection. It is kept by all work on the request, also after the client has disconnected.
+/// The capacity that a request holds: that of the server, and its part of the connection. It is
+/// kept by all work on the request, also after the client has disconnected.
 #[derive(Debug)]
 pub struct RequestGuard {
     connection: Arc<ConnectionState>,
