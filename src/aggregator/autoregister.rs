@@ -2,6 +2,7 @@
 //! and kept up for those of definitions (kube-aggregator `controllers/autoregister`, kube-apiserver
 //! `controller/crdregistration`).
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,9 +161,9 @@ impl Autoregister {
             self.queue.add(&name);
         }
         for (name, one) in wanted {
-            if !desired.contains_key(&name) {
-                self.queue.add(&name);
-                desired.insert(name, one);
+            if let Entry::Vacant(vacant) = desired.entry(name) {
+                self.queue.add(vacant.key());
+                vacant.insert(one);
             }
         }
     }
