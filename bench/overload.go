@@ -192,7 +192,8 @@ func (p *party) lead(ctx context.Context, name string, into *measured, late *ato
 	p.do(context.WithoutCancel(ctx), http.MethodPost, path, lease())
 	for ctx.Err() == nil {
 		begin := time.Now()
-		status, took := p.do(context.WithoutCancel(ctx), http.MethodPut, path+"/"+name, lease())
+		renewal := encode(object{"spec": object{"renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}})
+		status, took := p.do(context.WithoutCancel(ctx), http.MethodPatch, path+"/"+name, renewal)
 		into.add(status, took)
 		if status/100 != 2 || took > leaderLimit {
 			late.Add(1)
