@@ -1,5 +1,6 @@
 //! The configuration of a server: the flags, typed and validated, before any file is read.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -59,6 +60,10 @@ pub struct Config {
     pub(crate) worker_threads: Option<usize>,
     pub(crate) log: Log,
     pub(crate) audit: AuditConfig,
+    /// True if verbosity can be changed over HTTP.
+    pub(crate) profiling: bool,
+    /// All flags as they are printed, for `/flagz`.
+    pub(crate) flags: BTreeMap<&'static str, String>,
 }
 
 /// Addresses and TLS.
@@ -349,6 +354,8 @@ impl Config {
                 json,
             },
             audit: AuditConfig::from_flags(flags)?,
+            profiling: flags.switch("profiling"),
+            flags: flags.values(),
         })
     }
 }

@@ -133,6 +133,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("oidc-username-claim", OIDC, OPENID_FLAGS),
     ("oidc-username-prefix", OIDC, OPENID_FLAGS),
     ("permit-port-sharing", WIRE, "a_port_is_shared_if_the_flag_says_so"),
+    ("profiling", WIRE, "the_verbosity_of_a_running_server_can_be_changed"),
     ("proxy-client-cert-file", AGGREGATION, "the_certificate_for_other_servers_is_that_of_the_flags"),
     ("proxy-client-key-file", AGGREGATION, "the_certificate_for_other_servers_is_that_of_the_flags"),
     ("request-timeout", OVERLOAD, "missing_body_ends_with_the_request_timeout"),

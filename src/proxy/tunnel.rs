@@ -151,7 +151,7 @@ mod tests {
             server.read_to_string(&mut question).await.expect("read");
             assert_eq!(question, "question");
             // One side has ended, the other goes on.
-            let (mut reader, mut writer) = (&mut client, &mut server);
+            let (reader, writer) = (&mut client, &mut server);
             let mut answer = Vec::new();
             let write = async {
                 writer.write_all(&sent).await?;

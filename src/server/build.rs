@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::authentication::{self, Authentication, SetupError};
 use super::authorization;
 use super::discovery::DiscoveryHandler;
@@ -14,6 +16,7 @@ use super::run::ServerDeps;
 use super::storage_metrics::{self, StorageSizes};
 use super::stores::{self, StoreFactory};
 use super::token_requests::TokenRequestIssuer;
+use super::zpages::{Page, ZPages};
 use crate::admission::kinds::Kinds;
 use crate::admission::policy::references::Resolver;
 use crate::admission::{self, Objects, Registrations, Settings};
@@ -48,7 +51,7 @@ use crate::options::admission_configuration::{self, AdmissionConfigurationError}
 use crate::options::config::{self, Config};
 use crate::options::credential_files::{CertError, FileContent};
 use crate::registry::Registry;
-use crate::telemetry::health::Health;
+use crate::telemetry::process;
 use crate::webhook::tls::ClientCert;
 use crate::webhook::{AuthInfos, Client, ServiceResolver};
 
@@ -129,8 +132,6 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
         &mut watched,
     )
     .await?;
-    let has_certificate = deps.identity.proxy_client.is_some();
-    health::add_aggregator(&deps.health, &cluster.aggregator, has_certificate);
     health::add_informers(&deps.health, &cluster.informers);
     let identity = bootstrap::identity(&hostname());
     let external = authentication::external_signer(&deps.config).await?;
@@ -158,6 +159,10 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
             deps.shutdown.clone(),
         ));
     }
+    health::add_post_start_hooks(&deps.health, flow_control.is_some());
+    let has_certificate = deps.identity.proxy_client.is_some();
+    health::add_aggregator(&deps.health, &cluster.aggregator, has_certificate);
+    health::add_shutdown(&deps.health, &deps.shutdown);
     let mut chain = filter_chain(deps, cluster, &authentication, clock)?;
     chain.flow_control = flow_control;
     Ok(BuiltServer {
@@ -271,7 +276,7 @@ fn filter_chain(
     });
     let about = ServerInfo {
         server_address: deps.advertise.to_string(),
-        paths: paths(&deps.health, authentication.discovery.load().is_some()),
+        paths: paths(deps, authentication),
     };
     Ok(HandlerChain {
         auditor: deps.auditor.clone(),
@@ -281,22 +286,17 @@ fn filter_chain(
             config.feature_gates.enabled("ConstrainedImpersonation"),
         ),
         authorizer: cluster.authorizer.clone(),
+        oidc: authentication.discovery.clone(),
+        health: deps.health.clone(),
+        zpages: zpages(config, &about.paths),
+        profiling: config.profiling,
         documents: DiscoveryHandler::new(
             cluster.registry.clone(),
             cluster.aggregator.clone(),
             about,
         ),
         aggregator: cluster.aggregator,
-        oidc: authentication.discovery.clone(),
-        health: deps.health.clone(),
-        storage_sizes: StorageSizes::new(
-            std::iter::once(deps.storage.clone()).chain(
-                deps.storage_overrides
-                    .backends()
-                    .iter()
-                    .map(|backend| backend.storage.clone()),
-            ),
-        ),
+        storage_sizes: storage_sizes(deps),
         in_flight: InFlight::new(&config.requests),
         flow_control: None,
         request_timeout: config.requests.timeout,
@@ -336,6 +336,13 @@ fn goaway(config: &Config) -> Goaway {
         chance: config.requests.goaway_chance,
         unauthenticated: config.feature_gates.enabled(gate),
     }
+}
+
+/// The sizes of the store and of those of single resources.
+fn storage_sizes(deps: &ServerDeps) -> StorageSizes {
+    let others = deps.storage_overrides.backends().iter();
+    let others = others.map(|backend| backend.storage.clone());
+    StorageSizes::new(std::iter::once(deps.storage.clone()).chain(others))
 }
 
 /// Returns the admission plugins that are to run, and logs which they are.
@@ -442,7 +449,7 @@ pub fn hostname() -> String {
 }
 
 /// The paths that `GET /` lists beside the API's own.
-fn paths(health: &Health, openid: bool) -> Vec<String> {
+fn paths(deps: &ServerDeps, authentication: &Authentication) -> Vec<String> {
     let fixed = [
         "/metrics",
         "/metrics/slis",
@@ -450,12 +457,30 @@ fn paths(health: &Health, openid: bool) -> Vec<String> {
         "/openapi/v3",
         "/version",
     ];
+    let openid = authentication.discovery.load().is_some();
     let openid = [oidc::CONFIGURATION_PATH, oidc::KEYS_PATH]
         .into_iter()
         .filter(|_| openid);
-    let mut paths = health.paths();
-    paths.extend(fixed.into_iter().chain(openid).map(str::to_owned));
+    let mut paths = deps.health.paths();
+    let pages = served_pages(&deps.config).into_iter().map(Page::path);
+    let others = fixed.into_iter().chain(openid).chain(pages);
+    paths.extend(others.map(str::to_owned));
     paths
+}
+
+fn served_pages(config: &Config) -> Vec<Page> {
+    let is_on = |page: &Page| config.feature_gates.enabled(page.gate());
+    Page::ALL.into_iter().filter(is_on).collect()
+}
+
+fn zpages(config: &Config, paths: &[String]) -> ZPages {
+    let started = process::start_seconds().and_then(|at| Timestamp::from_second(at as i64).ok());
+    ZPages::new(
+        served_pages(config),
+        started.unwrap_or_else(|| Clock::system().now()),
+        config.flags.clone(),
+        paths,
+    )
 }
 
 /// Serves the custom resources of all definitions, and follows their changes.

@@ -138,6 +138,54 @@ pub fn add_aggregator(health: &Health, aggregator: &Arc<Aggregator>, has_certifi
     started("apiservice-openapiv3-controller");
 }
 
+/// The hooks of priority and fairness, and that of the filter in its place.
+const FAIRNESS: [&str; 2] = [
+    "priority-and-fairness-config-consumer",
+    "priority-and-fairness-filter",
+];
+const MAX_IN_FLIGHT: &str = "max-in-flight-filter";
+
+/// The post-start hooks of upstream whose work this server has done before it serves, in upstream's
+/// order. Those of parts that this server does not have are left out.
+const POST_START_HOOKS: &[&str] = &[
+    "start-apiserver-admission-initializer",
+    "generic-apiserver-start-informers",
+    FAIRNESS[0],
+    FAIRNESS[1],
+    MAX_IN_FLIGHT,
+    "storage-object-count-tracker-hook",
+    "start-apiextensions-informers",
+    "start-apiextensions-controllers",
+    "crd-informer-synced",
+    "start-system-namespaces-controller",
+    "start-cluster-authentication-info-controller",
+    "start-kube-apiserver-identity-lease-controller",
+    "start-kube-apiserver-identity-lease-garbage-collector",
+    "storage-readiness",
+    "start-legacy-token-tracking-controller",
+    "start-service-ip-repair-controllers",
+    "rbac/bootstrap-roles",
+    "scheduling/bootstrap-system-priority-classes",
+    "priority-and-fairness-config-producer",
+    "bootstrap-controller",
+    "start-kubernetes-service-cidr-controller",
+];
+
+/// Adds a check for each post-start hook, for those who ask for one by its name. To be called when
+/// all of it has been done: a server only serves after that, so that the checks pass as soon as
+/// somebody can see them, and what may fail later has checks of its own.
+pub fn add_post_start_hooks(health: &Health, has_fairness: bool) {
+    let is_there = |hook: &&&str| match **hook {
+        MAX_IN_FLIGHT => !has_fairness,
+        hook => has_fairness || !FAIRNESS.contains(&hook),
+    };
+    for hook in POST_START_HOOKS.iter().filter(is_there) {
+        health.add(format!("poststarthook/{hook}"), Scope::ALL, || async {
+            Ok(())
+        });
+    }
+}
+
 /// Adds `shutdown`, which fails `/readyz` when the server is about to end.
 pub fn add_shutdown(health: &Health, shutdown: &Shutdown) {
     let shutdown = shutdown.clone();
@@ -165,5 +213,18 @@ mod tests {
         assert!(health.passes("readyz").await && health.passes("livez").await);
         shutdown.stop();
         assert!(!health.passes("readyz").await && health.passes("livez").await);
+    }
+
+    #[tokio::test]
+    async fn post_start_hooks_are_checks_by_name() {
+        let health = Health::default();
+        add_post_start_hooks(&health, true);
+        let path = "/readyz/poststarthook/max-in-flight-filter";
+        assert_eq!(health.answer(path, "").await, None);
+        for endpoint in ["livez", "readyz", "healthz"] {
+            let path = format!("/{endpoint}/poststarthook/rbac/bootstrap-roles");
+            let answer = health.answer(&path, "").await;
+            assert_eq!(answer.map(|answer| answer.body).as_deref(), Some("ok"));
+        }
     }
 }

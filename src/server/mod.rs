@@ -8,6 +8,7 @@ mod authorization;
 pub mod build;
 mod connections;
 mod deadline;
+mod debug_flags;
 mod discovery;
 mod encryption;
 pub mod filters;
@@ -27,5 +28,6 @@ mod stores;
 pub mod tls;
 mod token_requests;
 mod write_coalescing;
+mod zpages;
 
 pub use run::main;

@@ -5,7 +5,8 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue, Method, Response, header};
 
 use super::filters::{FilterContext, HandlerChain, Next};
-use super::health;
+use super::zpages::Page;
+use super::{debug_flags, health};
 use crate::aggregator::{Forwarded, Route};
 use crate::auth::authn::oidc;
 use crate::endpoints::body::{self, Body};
@@ -23,6 +24,9 @@ enum Endpoint {
     Health,
     OpenId,
     OpenApi,
+    ZPage(Page),
+    /// The flags that can be changed at run time.
+    DebugFlags,
     Discovery,
     /// The state of priority and fairness.
     FlowControl,
@@ -56,7 +60,7 @@ const DUMPS: &str = "/debug/api_priority_and_fairness";
 /// The routes of requests that are not for resources, tried in order: the first route that has its
 /// path and knows the document that it asks for. Those behind go-restful in the Go server refuse
 /// methods other than GET; the rest take any.
-const ROUTES: [(PathPattern, Endpoint); 10] = [
+const ROUTES: [(PathPattern, Endpoint); 13] = [
     (PathPattern::One("/metrics"), Endpoint::Metrics),
     (PathPattern::One("/metrics/slis"), Endpoint::Slis),
     (PathPattern::Below("/healthz"), Endpoint::Health),
@@ -66,6 +70,9 @@ const ROUTES: [(PathPattern, Endpoint); 10] = [
     (PathPattern::One(oidc::KEYS_PATH), Endpoint::OpenId),
     (PathPattern::Below("/openapi"), Endpoint::OpenApi),
     (PathPattern::Below(DUMPS), Endpoint::FlowControl),
+    (PathPattern::One("/statusz"), Endpoint::ZPage(Page::Statusz)),
+    (PathPattern::One("/flagz"), Endpoint::ZPage(Page::Flagz)),
+    (PathPattern::Below(debug_flags::INDEX), Endpoint::DebugFlags),
     // `/`, `/index.html`, `/version`, `/api` and `/apis` with what is below them.
     (PathPattern::All, Endpoint::Discovery),
 ];
@@ -195,6 +202,16 @@ async fn answer(
             .documents
             .openapi(path, query, &request.headers)
             .map(|response| response.map(body::full)),
+        Endpoint::ZPage(page) => {
+            let pages = &chain.zpages;
+            pages
+                .has(page)
+                .then(|| pages.answer(page, request, chain.api.clock.now()))
+        }
+        Endpoint::DebugFlags if chain.profiling => {
+            Some(debug_flags::answer(request, path, &chain.api.bodies).await)
+        }
+        Endpoint::DebugFlags => None,
         Endpoint::Discovery => discovery(chain, request, path),
         Endpoint::FlowControl => flow_control(chain, request, path),
     }
@@ -307,6 +324,9 @@ mod tests {
             ("/readyzy", Endpoint::Discovery),
             ("/openapi/v3/apis/apps/v1", Endpoint::OpenApi),
             ("/openid/v1/jwks", Endpoint::OpenId),
+            ("/statusz", Endpoint::ZPage(Page::Statusz)),
+            ("/flagz/", Endpoint::Discovery),
+            ("/debug/flags/v", Endpoint::DebugFlags),
             ("/version", Endpoint::Discovery),
         ] {
             let found = ROUTES.iter().find(|(paths, _)| paths.include(path));

@@ -233,7 +233,6 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     health::add_basics(&health);
     health::add_storage(&health, &config, &backend);
     health::add_overrides(&health, &config, &storage_overrides);
-    health::add_shutdown(&health, shutdown);
     let deps = ServerDeps {
         config: config.clone(),
         identity: identity.clone(),

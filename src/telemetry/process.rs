@@ -58,6 +58,12 @@ pub fn families() -> Vec<MetricFamily> {
     ]
 }
 
+/// Returns the time at which this process began, in seconds since the Unix epoch; `None` where
+/// there is no /proc.
+pub fn start_seconds() -> Option<f64> {
+    read().map(|usage| usage.start_seconds)
+}
+
 struct Usage {
     cpu_seconds: f64,
     open_files: f64,

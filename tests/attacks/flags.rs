@@ -529,7 +529,7 @@ async fn logging_flags_are_obeyed() {
         .find(|line| line.contains("admission plugins"))
         .expect("a line about plugins");
     assert!(
-        serde_json::from_str::<Value>(line).is_ok_and(|line| line["level"] == "INFO"),
+        serde_json::from_str::<Value>(line).is_ok_and(|line| line["v"] == 0 && line["ts"].is_f64()),
         "{line}"
     );
     let (_folder, quiet) = embedded(&["--v=0"]).await;
@@ -552,6 +552,73 @@ async fn logging_flags_are_obeyed() {
         "{}",
         quiet.log()
     );
+}
+
+#[tokio::test]
+async fn the_verbosity_of_a_running_server_can_be_changed() {
+    let (_folder, server) = embedded(&[]).await;
+    let put = |body: &'static str| ask("PUT", "/debug/flags/v").body("text/plain", body);
+    for (request, status, text) in [
+        (
+            put("x"),
+            400,
+            "strconv.ParseUint: parsing \"x\": invalid syntax",
+        ),
+        (ask("GET", "/debug/flags/v"), 406, "unsupported http method"),
+        (
+            put("3"),
+            200,
+            "successfully set klog.logging.verbosity to 3",
+        ),
+    ] {
+        let answer = request.send(&server).await;
+        assert_eq!(
+            (answer.status, answer.body.as_ref()),
+            (status, text.as_bytes())
+        );
+    }
+    let anyone = ask("PUT", "/debug/flags/v").by("");
+    assert_eq!(anyone.status(&server).await, 403);
+    let path = "/api/v1/namespaces/kube-public";
+    assert_eq!(ask("GET", path).status(&server).await, 200);
+    let begun = Instant::now();
+    while !server.log().contains(path) {
+        assert!(begun.elapsed() < PATIENCE, "{}", server.log());
+        tokio::time::sleep(LOOK).await;
+    }
+    let (_folder, server) = embedded(&["--profiling=false"]).await;
+    assert_eq!(ask("GET", "/debug/flags/v").status(&server).await, 404);
+}
+
+#[tokio::test]
+async fn pages_about_the_process_follow_their_gates() {
+    let (_folder, server) = embedded(&["--event-ttl=90s"]).await;
+    let structured = |kind: &str| format!("application/json;g=config.k8s.io;v=v1beta1;as={kind}");
+    for (path, kind) in [("/flagz", "Flagz"), ("/statusz", "Statusz")] {
+        let text = ask("GET", path).send(&server).await.body;
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.contains("not meant to be machine parseable"), "{text}");
+        let answer = ask("GET", path).header("Accept", structured(kind));
+        let (_, page) = answer.answer(&server).await;
+        assert_eq!(page["kind"], kind);
+        match kind {
+            "Flagz" => assert_eq!(page["flags"]["event-ttl"], "1m30s"),
+            _ => assert_eq!(page["emulationVersion"], "1.36"),
+        }
+        let answer = ask("GET", path).header("Accept", "application/json");
+        let (status, refused) = answer.answer(&server).await;
+        assert_eq!(status, 406);
+        assert_eq!(
+            refused["message"],
+            "only the following media types are accepted: application/json, application/yaml, text/plain"
+        );
+        assert_eq!(ask("GET", path).by("").status(&server).await, 403);
+    }
+    let gates = "--feature-gates=ComponentFlagz=false,ComponentStatusz=false";
+    let (_folder, server) = embedded(&[gates]).await;
+    for path in ["/flagz", "/statusz"] {
+        assert_eq!(ask("GET", path).status(&server).await, 404, "{path}");
+    }
 }
 
 #[tokio::test]

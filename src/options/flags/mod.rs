@@ -264,6 +264,21 @@ impl Flags {
             .map(|(flag, _)| (flag.name, flag.text))
     }
 
+    /// Returns every flag with its value as pflag prints it.
+    pub fn values(&self) -> BTreeMap<&'static str, String> {
+        let value = |flag: &Flag| match flag.kind {
+            Kind::List => format!("[{}]", self.list(flag.name).join(",")),
+            Kind::Array => format!("[{}]", self.array(flag.name).join(",")),
+            Kind::Map => self.list(flag.name).join(","),
+            Kind::Switch => self.switch(flag.name).to_string(),
+            Kind::Duration => {
+                go::format_duration(go::parse_duration(self.text(flag.name)).unwrap_or(0))
+            }
+            Kind::Text | Kind::Int | Kind::Number => self.text(flag.name).to_owned(),
+        };
+        all().map(|flag| (flag.name, value(flag))).collect()
+    }
+
     fn raw(&self, name: &str) -> &[String] {
         debug_assert!(find(name).is_some(), "{name} is not in the table");
         self.0.get(name).map_or(&[], Vec::as_slice)

@@ -49,6 +49,7 @@ use crate::server::response_body::{ResponseBody, ResponseState, SLICE};
 use crate::server::routes::Router;
 use crate::server::shutdown::Shutdown;
 use crate::server::storage_metrics::StorageSizes;
+use crate::server::zpages::ZPages;
 use crate::telemetry::health::Health;
 use crate::telemetry::requests;
 
@@ -120,6 +121,9 @@ pub struct HandlerChain {
     /// The OpenID discovery documents of the token issuer; new ones where its keys are.
     pub oidc: Arc<ArcSwapOption<oidc::Documents>>,
     pub health: Arc<Health>,
+    pub zpages: ZPages,
+    /// True if `/debug/flags` is served.
+    pub profiling: bool,
     pub storage_sizes: StorageSizes,
     /// The longest that a request may take until its answer has been read, unless it is a watch or
     /// a stream.

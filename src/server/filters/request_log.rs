@@ -91,7 +91,7 @@ impl RequestLog {
     pub fn write(&self, bytes: u64) {
         let (schema, level) = self.flow.as_ref().map(|flow| flow.names()).unzip();
         tracing::info!(
-            target: "httplog",
+            target: log::REQUEST_TARGET,
             verb = self.verb,
             URI = ?redacted(&self.uri),
             latency = ?latency(self.begun),

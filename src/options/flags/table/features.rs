@@ -1,6 +1,6 @@
 //! Flags of the section "Features".
 
-use super::{Flag, ignored, refused, used};
+use super::{Flag, refused, used};
 use crate::options::flags::Kind::{Switch, Text};
 
 #[rustfmt::skip]
@@ -9,6 +9,6 @@ pub const FLAGS: &[Flag] = &[
     refused(Text, "debug-socket-path", "", "there is no debugging socket"),
     used(Switch, "enable-priority-and-fairness", "true",
         "let requests wait for the seats of priority levels, instead of turning them away by number"),
-    ignored(Switch, "profiling", "true",
-        "there is no Go runtime to profile: /debug/pprof is not served in any case"),
+    used(Switch, "profiling", "true",
+        "serve /debug/flags; there is no Go runtime to profile, so /debug/pprof is not served"),
 ];
