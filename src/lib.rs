@@ -14,7 +14,6 @@ mod merge;
 mod storage;
 mod cacher;
 mod webhook;
-#[allow(dead_code, unused_imports)] // its users follow
 mod proxy;
 mod auth;
 mod audit;
@@ -117,6 +116,9 @@ pub mod internals {
     }
     pub mod options {
         pub use crate::options::{Checked, check};
+    }
+    pub mod proxy {
+        pub use crate::proxy::spdy;
     }
     pub mod registry {
         pub use crate::registry::strategy::{Context, NameRule, Strategy, Subresource};

@@ -4,6 +4,7 @@ pub mod body;
 mod compress;
 pub mod encode;
 pub mod handlers;
+pub mod kubelet;
 pub mod negotiate;
 pub mod request_body;
 pub mod request_info;
@@ -12,6 +13,7 @@ mod websocket;
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri, header};
@@ -35,6 +37,7 @@ use crate::meta::selector::fields::{self, FieldSelector};
 use crate::meta::selector::labels::{self, LabelSelector};
 use crate::registry::{Registry, Store};
 
+use kubelet::Kubelets;
 use negotiate::Output;
 use request_body::{BodyBudget, RequestBody};
 use request_info::RequestInfo;
@@ -50,6 +53,11 @@ pub struct Api {
     /// The rules that RBAC objects grant; `None` where RBAC does not authorize.
     pub rbac: Option<Arc<RbacStore>>,
     pub token_reviewer: Arc<dyn TokenReviewer>,
+    /// The way to nodes and pods.
+    pub kubelets: Kubelets,
+    /// True if kubelets that declare it get the newer protocols over WebSocket as they are (feature
+    /// gate ExtendWebSocketsToKubelet).
+    pub websockets_at_kubelets: bool,
     pub clock: Clock,
     /// The memory for the bodies of requests.
     pub bodies: BodyBudget,
@@ -82,6 +90,8 @@ pub struct Request {
     pub method: Method,
     pub uri: Uri,
     pub headers: HeaderMap,
+    /// The address of the client.
+    pub client: Option<IpAddr>,
     pub body: RequestBody,
     pub query: Query,
     pub info: Arc<RequestInfo>,

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::auth::User;
 use crate::meta::Status;
 use crate::meta::status::Result;
+use crate::proxy;
 
 /// The largest body of a request, in bytes.
 pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -162,6 +163,14 @@ impl RequestBody {
     /// Reports whether the rest of the body is awaited.
     pub fn is_reading(&self) -> bool {
         self.is_reading.load(Ordering::Relaxed)
+    }
+
+    /// Returns the body as it comes in, for one that hands it on; empty if it has been read before.
+    pub fn stream(&self) -> proxy::RequestBody {
+        match self.incoming.lock().take() {
+            Some(body) if !body.is_end_stream() => proxy::incoming(body),
+            _ => proxy::empty(),
+        }
     }
 
     /// Returns the whole body, once there is memory for it; empty if it has been read before.

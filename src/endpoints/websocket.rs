@@ -1,10 +1,11 @@
 //! A stream over WebSocket (RFC 6455), each frame of it a message (apiserver `handlers/watch.go`,
 //! `apimachinery/util/httpstream/wsstream`).
 
+use std::future::ready;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{SinkExt, Stream, StreamExt};
+use futures::{SinkExt, Stream, StreamExt, stream as streams};
 use http::header::SEC_WEBSOCKET_VERSION;
 use http::header::{
     CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
@@ -19,8 +20,8 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 use tokio_util::task::TaskTracker;
 
-use crate::meta::Status;
 use crate::meta::status::Result;
+use crate::meta::{Status, go};
 
 use super::Request;
 use super::body::{self, Body};
@@ -97,6 +98,48 @@ pub fn stream(
         && !protocol.as_bytes().contains(&b',')
     {
         headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
+    Ok(response)
+}
+
+/// The protocols in which bytes are sent as they are, and in base64 (`wsstream`
+/// `NewDefaultReaderProtocols`).
+const BINARY: &str = "binary.k8s.io";
+const BASE64: &str = "base64.binary.k8s.io";
+
+/// Switches protocols and sends bytes as messages, after an empty one, until they or the client
+/// end.
+///
+/// # Errors
+/// It is no handshake that this server knows, or one for other protocols.
+pub fn stream_bytes(
+    request: &Request,
+    tasks: &TaskTracker,
+    frames: impl Stream<Item = Bytes> + Send + 'static,
+) -> Result<Response<Body>> {
+    let asked = request.header_list(SEC_WEBSOCKET_PROTOCOL);
+    let asked: Vec<&str> = asked.split(',').map(str::trim).collect();
+    let known = asked.iter().find(|one| ["", BINARY, BASE64].contains(one));
+    let Some(protocol) = known else {
+        return Err(Status::failure(
+            403,
+            "Forbidden",
+            "the protocols are not supported",
+        ));
+    };
+    let is_text = *protocol == BASE64;
+    let encode = move |frame: Bytes| match is_text {
+        true => go::base64::encode(&frame).into(),
+        false => frame,
+    };
+    let frames = streams::once(ready(Bytes::new())).chain(frames.map(encode));
+    let mut response = stream(request, tasks, is_text, frames)?;
+    let headers = response.headers_mut();
+    match HeaderValue::from_str(protocol) {
+        Ok(protocol) if !protocol.is_empty() => {
+            drop(headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol))
+        }
+        _ => drop(headers.remove(SEC_WEBSOCKET_PROTOCOL)),
     }
     Ok(response)
 }

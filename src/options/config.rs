@@ -16,9 +16,11 @@ use super::authorization::Authorization;
 use super::browsers::Browsers;
 pub use super::cert_files::CertFiles;
 use super::cert_files::path;
+use super::flag_readers::{address, number, port_range};
 use super::flags::{Command, FeatureGates, FlagError, Flags, parse, split_list};
 use super::request_header::RequestHeader;
 use crate::admission::plugins::{self, Support};
+use crate::endpoints::kubelet::KubeletConfig;
 
 /// The issuer of service account tokens where none is given.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -47,6 +49,7 @@ pub struct Config {
     pub(crate) aggregation: Aggregation,
     pub(crate) requests: Requests,
     pub(crate) browsers: Browsers,
+    pub(crate) kubelet: KubeletConfig,
     pub(crate) shutdown: Shutdown,
     /// The API versions and resources that are served.
     pub(crate) apis: ApiEnablement,
@@ -338,6 +341,15 @@ impl Config {
             aggregation: Aggregation::from_flags(flags)?,
             requests: Requests::from_flags(flags)?,
             browsers: Browsers::from_flags(flags)?,
+            kubelet: KubeletConfig {
+                certificate_authority: path(flags, "kubelet-certificate-authority"),
+                client: CertFiles::of_flags(
+                    flags,
+                    ["kubelet-client-certificate", "kubelet-client-key"],
+                )?
+                .map(|files| (files.cert, files.key)),
+                address_types: flags.list("kubelet-preferred-address-types"),
+            },
             shutdown: Shutdown {
                 delay: flags.duration("shutdown-delay-duration"),
                 watch_grace: flags.duration("shutdown-watch-termination-grace-period"),
@@ -662,27 +674,6 @@ fn signing_endpoint(flags: &Flags) -> Result<Option<String>, FlagError> {
     }
 }
 
-fn address(flags: &Flags, name: &str) -> Result<Option<IpAddr>, FlagError> {
-    let text = flags.text(name);
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let wrong = |_| {
-        FlagError::invalid(
-            name,
-            text,
-            &format!("failed to parse IP: {}", crate::meta::go::quote(text)),
-        )
-    };
-    text.parse().map(Some).map_err(wrong)
-}
-
-/// An integer that fits the field it is for.
-fn number<T: TryFrom<i64>>(flags: &Flags, name: &str) -> Result<T, FlagError> {
-    T::try_from(flags.int(name))
-        .map_err(|_| FlagError::new(format!("--{name}={} is out of range", flags.int(name))))
-}
-
 /// `CERT,KEY` or `CERT,KEY:name,name`.
 fn sni_cert(text: &str) -> Result<SniCert, FlagError> {
     let wrong = || {
@@ -710,30 +701,6 @@ fn sni_cert(text: &str) -> Result<SniCert, FlagError> {
         },
         names,
     })
-}
-
-/// `FIRST-LAST`, `FIRST+MORE` or one port (apimachinery `util/net`).
-fn port_range(text: &str) -> Result<RangeInclusive<u16>, FlagError> {
-    let wrong = || {
-        FlagError::invalid(
-            "service-node-port-range",
-            text,
-            &format!("unable to parse port range: {text}"),
-        )
-    };
-    let port = |text: &str| text.trim().parse::<u16>().map_err(|_| wrong());
-    let (first, last) = if let Some((first, last)) = text.split_once('-') {
-        (port(first)?, port(last)?)
-    } else if let Some((first, more)) = text.split_once('+') {
-        let first = port(first)?;
-        (first, first.saturating_add(port(more)?))
-    } else {
-        (port(text)?, port(text)?)
-    };
-    if first > last || first == 0 {
-        return Err(wrong());
-    }
-    Ok(first..=last)
 }
 
 /// `group/resource#server;server`.

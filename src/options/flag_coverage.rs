@@ -27,6 +27,7 @@ const OIDC: &str = "tests/attacks/oidc.rs";
 const OPENID_FLAGS: &str = "the_flags_of_openid_are_obeyed";
 const TOKENS: &str = "tests/attacks/token_webhook.rs";
 const PEERS: &str = "tests/peers.rs";
+const STREAMS: &str = "tests/streams/logs.rs";
 /// The typed value is checked here; its use is checked by the compiler (fields of [`Config`] that
 /// are never read are dead code).
 const HERE: &str = "src/options/flag_coverage.rs";
@@ -117,6 +118,10 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("goaway-chance", CONNECTIONS, "goaway_chance_moves_clients"),
     ("help", "src/options/flags/mod.rs", "help_and_version_win_over_the_rest"),
     ("http2-max-streams-per-connection", WIRE, "tls_is_as_the_flags_say"),
+    ("kubelet-certificate-authority", STREAMS, "kubelets_must_be_who_they_are_said_to_be"),
+    ("kubelet-client-certificate", STREAMS, "kubelets_see_the_client_certificate_and_no_credentials_of_clients"),
+    ("kubelet-client-key", STREAMS, "kubelets_see_the_client_certificate_and_no_credentials_of_clients"),
+    ("kubelet-preferred-address-types", STREAMS, "kubelets_are_reached_by_the_preferred_address"),
     ("kubernetes-service-node-port", WIRE, "services_are_where_the_flags_say"),
     ("lease-reuse-duration-seconds", ETCD, "leases_are_shared_for_as_long_as_the_flag_says"),
     ("logging-format", WIRE, "logging_flags_are_obeyed"),

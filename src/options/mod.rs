@@ -15,6 +15,7 @@ pub mod credential_files;
 pub mod data_dir;
 #[cfg(test)]
 mod flag_coverage;
+mod flag_readers;
 pub mod flags;
 pub mod request_header;
 

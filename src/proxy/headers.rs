@@ -3,11 +3,11 @@
 
 use std::net::IpAddr;
 
+use http::HeaderMap;
 use http::header::{
     CONNECTION, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, Version};
 
 /// The headers that are about one connection.
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -85,9 +85,6 @@ pub fn remove_cors(headers: &mut HeaderMap) {
         headers.remove(format!("access-control-allow-{name}"));
     }
 }
-
-/// The version of requests to servers.
-pub const VERSION: Version = Version::HTTP_11;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,9 @@
 //! A [`Transport`] says how servers are reached, and keeps connections to them; a [`Location`] is
 //! the URL of one. [`forward`] hands a request on: bodies are streamed, and what a slow reader does
 //! not take is not read from the other side. Requests that ask for an upgrade get a connection of
-//! their own ([`upgrade`]); afterwards bytes are copied both ways ([`tunnel`]).
+//! their own ([`upgrade`]); afterwards bytes are copied both ways ([`tunnel`]). What clients ask of
+//! kubelets over WebSocket is asked over SPDY in their place, if the kubelet knows no better:
+//! commands ([`translate`]), and ports ([`spdy_tunnel`]).
 
 mod connector;
 mod error;
@@ -14,17 +16,18 @@ mod html;
 mod inbound;
 mod location;
 mod rewrite;
+pub mod spdy;
+pub mod spdy_tunnel;
+pub mod translate;
 mod transport;
 mod tunnel;
 mod upgrade;
+mod websocket;
 
-pub use connector::{Dial, Direct, Io};
+pub use connector::{Dial, Direct};
 pub use error::ProxyError;
 pub use forward::{Options, forward};
-pub use headers::{is_upgrade, is_websocket};
 pub use inbound::{Inbound, Lifetime, RequestBody, ResponseBody, empty, incoming};
 pub use location::{Location, Scheme};
 pub use rewrite::Front;
 pub use transport::{Transport, TransportConfig};
-pub use tunnel::tunnel;
-pub use upgrade::{Answer, Switched, connect};

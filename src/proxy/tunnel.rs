@@ -41,7 +41,7 @@ pub async fn tunnel(near: impl AsyncRead + AsyncWrite, far: impl AsyncRead + Asy
 }
 
 /// Watches whether a tunnel is used.
-struct Movement {
+pub struct Movement {
     begun: Instant,
     /// The time of the last bytes, in milliseconds since it began.
     last: AtomicU64,
@@ -51,7 +51,7 @@ struct Movement {
 }
 
 impl Movement {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             begun: Instant::now(),
             last: AtomicU64::new(0),
@@ -60,7 +60,8 @@ impl Movement {
         }
     }
 
-    fn note(&self) {
+    /// Notes that something has moved.
+    pub fn note(&self) {
         let millis = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(millis, Ordering::Relaxed);
     }
@@ -72,7 +73,7 @@ impl Movement {
     }
 
     /// Waits until nothing has moved for too long.
-    async fn ceased(&self) {
+    pub async fn ceased(&self) {
         loop {
             let limit = match self.half_closed.load(Ordering::Relaxed) {
                 true => HALF_CLOSED_TIMEOUT,
@@ -90,18 +91,16 @@ impl Movement {
     }
 }
 
-/// Copies what one side says, and its end. The buffer is small while nothing is said: most tunnels
-/// are silent at most times.
+/// Copies what one side says, and its end.
 async fn copy(
     reader: impl AsyncRead,
     writer: impl AsyncWrite,
     movement: &Movement,
 ) -> io::Result<()> {
     tokio::pin!(reader, writer);
-    let mut buffer = vec![0; QUIET_BUFFER];
+    let mut buffer = Buffer::new();
     loop {
-        let read = read(reader.as_mut(), &mut buffer).await?;
-        let bytes = buffer.get(..read).unwrap_or_default();
+        let bytes = buffer.read(reader.as_mut()).await?;
         if bytes.is_empty() {
             break;
         }
@@ -109,27 +108,46 @@ async fn copy(
         writer.write_all(bytes).await?;
         writer.flush().await?;
         movement.note();
-        if read == buffer.len() && read < BUSY_BUFFER {
-            buffer.resize(BUSY_BUFFER, 0);
-        }
     }
     movement.end();
     writer.shutdown().await
 }
 
-/// Reads into a buffer, which is made small if there is nothing to read yet.
-async fn read(mut reader: Pin<&mut impl AsyncRead>, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    poll_fn(|cx| {
-        loop {
-            let mut filled = ReadBuf::new(buffer);
-            match reader.as_mut().poll_read(cx, &mut filled) {
-                Poll::Ready(result) => return Poll::Ready(result.map(|()| filled.filled().len())),
-                Poll::Pending if buffer.len() > QUIET_BUFFER => *buffer = vec![0; QUIET_BUFFER],
-                Poll::Pending => return Poll::Pending,
+/// A buffer that is small while nothing is said: most tunnels are silent at most times.
+pub struct Buffer(Vec<u8>);
+
+impl Buffer {
+    pub fn new() -> Self {
+        Self(vec![0; QUIET_BUFFER])
+    }
+
+    /// Reads what there is; nothing at the end.
+    ///
+    /// # Errors
+    /// Those of the reader.
+    pub async fn read(&mut self, mut reader: Pin<&mut impl AsyncRead>) -> io::Result<&[u8]> {
+        let buffer = &mut self.0;
+        let read = poll_fn(|cx| {
+            loop {
+                let mut filled = ReadBuf::new(buffer);
+                match reader.as_mut().poll_read(cx, &mut filled) {
+                    Poll::Ready(result) => {
+                        return Poll::Ready(result.map(|()| filled.filled().len()));
+                    }
+                    Poll::Pending if buffer.len() > QUIET_BUFFER => {
+                        *buffer = vec![0; QUIET_BUFFER];
+                    }
+                    Poll::Pending => return Poll::Pending,
+                }
             }
+        });
+        let read = read.await?;
+        if read == buffer.len() && read < BUSY_BUFFER {
+            // More will come.
+            buffer.resize(BUSY_BUFFER, 0);
         }
-    })
-    .await
+        Ok(buffer.get(..read).unwrap_or_default())
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{Request, Response, StatusCode, Uri, response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
@@ -44,6 +46,24 @@ pub enum Answer {
     Refused(Response<ResponseBody>),
 }
 
+/// A request for an upgrade that got no answer, with Go's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpgradeError {
+    /// There is no connection.
+    Dial(String),
+    /// There is no answer, or one that is none.
+    Answer(String),
+}
+
+impl From<UpgradeError> for ProxyError {
+    fn from(error: UpgradeError) -> Self {
+        Self::Other(match error {
+            UpgradeError::Dial(why) => format!("error dialing backend: {why}"),
+            UpgradeError::Answer(why) => why,
+        })
+    }
+}
+
 /// Asks the server of a URL for an upgrade on a connection of its own.
 ///
 /// # Errors
@@ -52,15 +72,15 @@ pub async fn connect(
     transport: &Transport,
     location: &Location,
     mut request: Request<RequestBody>,
-) -> Result<Answer, ProxyError> {
+) -> Result<Answer, UpgradeError> {
     let io = transport.connect(location).await;
-    let io = io.map_err(|why| ProxyError::Other(format!("error dialing backend: {why}")))?;
+    let io = io.map_err(|why| UpgradeError::Dial(why.to_string()))?;
     let target = Uri::try_from(location.path_and_query());
-    *request.uri_mut() = target.map_err(|why| ProxyError::Other(why.to_string()))?;
+    *request.uri_mut() = target.map_err(|why| UpgradeError::Dial(why.to_string()))?;
     if !request.headers().contains_key(HOST) {
         set_host(request.headers_mut(), &location.authority);
     }
-    let failed = |why: &hyper::Error| ProxyError::Other(read_response_text(why));
+    let failed = |why: &hyper::Error| UpgradeError::Answer(read_response_text(why));
     let handshake = http1::Builder::new()
         .max_buf_size(MAX_HEADER_BYTES)
         .max_headers(MAX_HEADERS)
@@ -71,7 +91,7 @@ pub async fn connect(
             tracing::debug!("a connection for an upgrade: {why}");
         }
     }));
-    let late = |_| ProxyError::Other("net/http: timeout awaiting response headers".to_owned());
+    let late = |_| UpgradeError::Answer("net/http: timeout awaiting response headers".to_owned());
     let answer = timeout(UPGRADE_TIMEOUT, sender.send_request(request)).await;
     let mut answer = answer.map_err(late)?.map_err(|why| failed(&why))?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -130,6 +150,18 @@ pub async fn forward(
             Ok(Response::from_parts(head, inbound::empty()))
         }
     }
+}
+
+/// Reports whether a server has switched to a protocol.
+pub fn is_switch_to(head: &response::Parts, protocol: &str) -> bool {
+    let names = |name: &HeaderName, wanted: &str| {
+        let value = head.headers.get(name).map(HeaderValue::as_bytes);
+        let value = String::from_utf8_lossy(value.unwrap_or_default()).to_ascii_lowercase();
+        value.contains(&wanted.to_ascii_lowercase())
+    };
+    head.status == StatusCode::SWITCHING_PROTOCOLS
+        && names(&CONNECTION, "upgrade")
+        && names(&UPGRADE, protocol)
 }
 
 /// The answer of a server that does not switch protocols: its error, which is for the client.

@@ -43,6 +43,7 @@ use crate::controlplane::services::ClusterServices;
 use crate::discovery::ServerInfo;
 use crate::endpoints::Api;
 use crate::endpoints::handlers::token::TokenIssuer;
+use crate::endpoints::kubelet::Kubelets;
 use crate::endpoints::request_body::{BodyBudget, MAX_ALL_BODIES};
 use crate::extensions::{DefinitionHooks, Extensions};
 use crate::flowcontrol;
@@ -68,6 +69,8 @@ pub enum BuildError {
     Authorization(String),
     #[error("bootstrap: {}", .0.message)]
     Bootstrap(Status),
+    #[error("kubelet client: {0}")]
+    Kubelets(String),
 }
 
 impl From<Status> for BuildError {
@@ -255,13 +258,13 @@ async fn start_informers(
 /// Returns the chain of filters over the API.
 ///
 /// # Errors
-/// A wrong configuration of admission plugins.
+/// A wrong configuration of admission plugins, or credentials for kubelets that are none.
 fn filter_chain(
     deps: &ServerDeps,
     cluster: Cluster,
     authentication: &Authentication,
     clock: Clock,
-) -> Result<HandlerChain, AdmissionConfigurationError> {
+) -> Result<HandlerChain, BuildError> {
     let config = &deps.config;
     let admission = Arc::new(admission_chain(&config.admission, &cluster)?);
     let tokens = authentication.issuer.clone().map(|issuer| {
@@ -316,6 +319,8 @@ fn filter_chain(
             authorizer: cluster.authorizer,
             rbac: cluster.rbac,
             token_reviewer: authentication.chain.clone(),
+            kubelets: kubelets(config)?,
+            websockets_at_kubelets: config.feature_gates.enabled("ExtendWebSocketsToKubelet"),
             clock,
             bodies: BodyBudget::new(MAX_ALL_BODIES),
             encodings: cluster.encodings,
@@ -343,6 +348,11 @@ fn storage_sizes(deps: &ServerDeps) -> StorageSizes {
     let others = deps.storage_overrides.backends().iter();
     let others = others.map(|backend| backend.storage.clone());
     StorageSizes::new(std::iter::once(deps.storage.clone()).chain(others))
+}
+
+/// Returns the way to kubelets.
+fn kubelets(config: &Config) -> Result<Kubelets, BuildError> {
+    Kubelets::new(config.kubelet.clone(), None).map_err(BuildError::Kubelets)
 }
 
 /// Returns the admission plugins that are to run, and logs which they are.

@@ -9,6 +9,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::connections::ConnectionState;
 use super::filters::Permit;
 use crate::flowcontrol::{Seat, WatchRegistration};
+use crate::telemetry::metrics::GaugeGuard;
 
 /// A part of the server's capacity.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct RequestGuard {
     is_routed: AtomicBool,
     /// A shutdown waits for it.
     in_progress: OnceLock<TaskTrackerToken>,
+    /// One of the connections that went on after their request.
+    open: Mutex<Option<GaugeGuard>>,
 }
 
 impl RequestGuard {
@@ -43,6 +46,7 @@ impl RequestGuard {
                 capacity: Mutex::default(),
                 is_routed: AtomicBool::new(false),
                 in_progress: OnceLock::new(),
+                open: Mutex::default(),
             })
         })
     }
@@ -50,6 +54,11 @@ impl RequestGuard {
     /// Keeps a part of the server's capacity.
     pub fn hold(&self, capacity: Capacity) {
         *self.capacity.lock() = Some(capacity);
+    }
+
+    /// Keeps the request counted among those that are open, for as long as anything works on it.
+    pub fn count(&self, open: GaugeGuard) {
+        *self.open.lock() = Some(open);
     }
 
     /// Releases the capacity before the response has been read, if no task works on the request any

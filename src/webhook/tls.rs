@@ -251,8 +251,8 @@ impl ServerCertVerifier for Verifier {
 /// The text of an error of TLS as Go has it, where Go has one.
 pub fn error_text(error: &Error) -> String {
     use CertificateError::{
-        Expired, ExpiredContext, NotValidForNameContext, NotValidYet, NotValidYetContext,
-        UnknownIssuer,
+        BadSignature, Expired, ExpiredContext, NotValidForNameContext, NotValidYet,
+        NotValidYetContext, UnknownIssuer,
     };
     let why = match error {
         Error::InvalidCertificate(why) => why,
@@ -263,7 +263,8 @@ pub fn error_text(error: &Error) -> String {
         other => return format!("tls: {other}"),
     };
     let why = match why {
-        UnknownIssuer => "certificate signed by unknown authority".to_owned(),
+        // The issuer has the name of a trusted one, and another key.
+        UnknownIssuer | BadSignature => "certificate signed by unknown authority".to_owned(),
         Expired | NotValidYet | ExpiredContext { .. } | NotValidYetContext { .. } => {
             "certificate has expired or is not yet valid".to_owned()
         }

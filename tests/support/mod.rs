@@ -4,6 +4,7 @@
 
 pub mod etcd;
 pub mod http;
+pub mod kubelet;
 pub mod oidc;
 pub mod webhook;
 

@@ -125,7 +125,8 @@ async fn answer(api: &Api, request: &Request) -> Response<Body> {
         answer.unwrap_or_else(|status| respond::status(&status, request.status_output()));
     let mut response = audit::record(request, response).await;
     respond::add_warnings(&mut response, warnings);
-    if api.compresses && request.info.verb != "watch" && compress::accepted(&request.headers) {
+    let is_stream = request.info.verb == "watch" || write::is_stream(&request.info);
+    if api.compresses && !is_stream && compress::accepted(&request.headers) {
         response = compress::compress(response).await;
     }
     response

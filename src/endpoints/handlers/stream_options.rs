@@ -46,12 +46,8 @@ fn members(query: &Query, info: &RequestInfo) -> Map {
             }
         }
         "portforward" => {
-            let ports = query.all("ports");
-            let numbers = ports.iter().flat_map(|text| text.split(','));
-            let numbers: Vec<Value> = numbers
-                .filter_map(|text| text.trim().parse::<i32>().ok())
-                .map(|port| i64::from(port).into())
-                .collect();
+            let ports = ports(query).into_iter();
+            let numbers: Vec<Value> = ports.map(|port| i64::from(port).into()).collect();
             if !numbers.is_empty() {
                 members.insert("ports", Value::Array(numbers));
             }
@@ -66,8 +62,17 @@ fn members(query: &Query, info: &RequestInfo) -> Map {
     members
 }
 
+/// The ports that a client asks for.
+pub fn ports(query: &Query) -> Vec<i32> {
+    let texts = query.all("ports");
+    let numbers = texts.iter().flat_map(|text| text.split(','));
+    numbers
+        .filter_map(|text| text.trim().parse().ok())
+        .collect()
+}
+
 /// The part of the path behind the subresource, with a leading slash.
-fn proxied_path(info: &RequestInfo) -> String {
+pub fn proxied_path(info: &RequestInfo) -> String {
     let parts: Vec<&str> = info.path.trim_matches('/').split('/').collect();
     let behind = info.segments.saturating_sub(3);
     let rest = parts[parts.len().saturating_sub(behind)..].join("/");

@@ -25,7 +25,12 @@ pub fn is_write(info: &RequestInfo) -> bool {
         info.verb.as_str(),
         "create" | "update" | "patch" | "delete" | "deletecollection"
     );
-    writes && !STREAMS.contains(&info.subresource.as_str())
+    writes && !is_stream(info)
+}
+
+/// Reports whether a request is for a stream.
+pub fn is_stream(info: &RequestInfo) -> bool {
+    STREAMS.contains(&info.subresource.as_str())
 }
 
 /// Answers a request that writes. If the client disconnects before the answer, the write ends if it

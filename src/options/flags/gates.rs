@@ -267,7 +267,7 @@ const GATES: &[Gate] = &[
     Gate::beta("EnvFiles", true).fixed(),
     Gate::alpha("EventedPLEG", false),
     Gate::locked("ExecProbeTimeout", true),
-    Gate::beta("ExtendWebSocketsToKubelet", true).fixed(),
+    Gate::beta("ExtendWebSocketsToKubelet", true).consulted(),
     Gate::locked("ExternalServiceAccountTokenSigner", true),
     Gate::alpha("GangScheduling", false),
     Gate::alpha("GenericWorkload", false).fixed(),

@@ -85,6 +85,9 @@ type Filters = Chain![
     Router,
 ];
 
+/// The longest that a client may leave the data of a stream unread: people pause logs.
+const STREAM_STALL: Duration = Duration::from_secs(4 * 60 * 60);
+
 /// A step that a request passes on its way to the router.
 pub trait Filter {
     /// Answers the request: by itself, or with what `N`, which is behind it, answers.
@@ -169,6 +172,7 @@ impl<'a> FilterContext<'a> {
             method: parts.method,
             uri: parts.uri,
             headers: parts.headers,
+            client: Some(connection.remote.ip()),
             body: RequestBody::new(body),
             upgrade: Mutex::new(parts.extensions.remove()),
             guard: Some(guard.clone()),
@@ -231,6 +235,7 @@ impl<'a> FilterContext<'a> {
     /// Wraps the answer in what goes with it while it is sent.
     fn finish(self, response: Response<Body>) -> Response<ResponseBody> {
         let labels = self.routed.map(|_| self.labels());
+        let is_watch = self.request.info.verb == "watch";
         let Self { chain, guard, .. } = self;
         // What the body of the request took is free, unless a write goes on.
         drop(self.request);
@@ -243,13 +248,25 @@ impl<'a> FilterContext<'a> {
             guard.release_early();
         }
         parts.headers.insert(audit_id::HEADER, self.audit_id);
-        let mut state = ResponseState::new(guard);
-        let succeeds = parts.status.is_success() || parts.status.is_informational();
-        if self.is_long_running && succeeds {
-            state.long_running = labels.map(|labels| requests::long_running(&labels.as_metrics()));
-            state.stall = Some(chain.request_timeout);
+        let mut state = ResponseState::new(guard.clone());
+        let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        if self.is_long_running && (parts.status.is_success() || switches) {
+            let open = labels.map(|labels| requests::long_running(&labels.as_metrics()));
+            match open {
+                // It is open for as long as its connection.
+                Some(open) if switches => guard.count(open),
+                open => state.long_running = open,
+            }
+            state.stall = Some(match is_watch {
+                true => chain.request_timeout,
+                false => STREAM_STALL,
+            });
         } else {
-            state.deadline = Some((self.received + chain.request_timeout).into());
+            let begun = match self.is_long_running {
+                true => Instant::now(),
+                false => self.received,
+            };
+            state.deadline = Some((begun + chain.request_timeout).into());
             state.labels = labels;
         }
         state.log = self.log;

@@ -4,7 +4,6 @@ use super::{Flag, ignored, refused, used};
 use crate::options::flags::Kind::{Duration, Int, List, Switch, Text};
 
 const NO_PEERS: &str = "requests are not proxied between API servers of different versions";
-const NO_KUBELET: &str = "no requests are sent to kubelets";
 const NO_ELECTION: &str =
     "leaders are not elected by the server (CoordinatedLeaderElection is off)";
 
@@ -22,12 +21,16 @@ pub const FLAGS: &[Flag] = &[
     used(Text, "endpoint-reconciler-type", "lease",
         "who keeps the endpoints of the kubernetes service: lease or none"),
     used(Duration, "event-ttl", "1h0m0s", "how long events are kept"),
-    ignored(Text, "kubelet-certificate-authority", "", NO_KUBELET),
-    ignored(Text, "kubelet-client-certificate", "", NO_KUBELET),
-    ignored(Text, "kubelet-client-key", "", NO_KUBELET),
-    ignored(List, "kubelet-preferred-address-types",
-        "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP", NO_KUBELET),
-    ignored(Duration, "kubelet-timeout", "5s", NO_KUBELET),
+    used(Text, "kubelet-certificate-authority", "",
+        "the authorities (PEM) of kubelets' certificates, which are not verified without"),
+    used(Text, "kubelet-client-certificate", "",
+        "the client certificate (PEM) for requests to kubelets"),
+    used(Text, "kubelet-client-key", "", "the key (PEM) of that certificate"),
+    used(List, "kubelet-preferred-address-types",
+        "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP",
+        "the types of node addresses by which kubelets are reached, the first that a node has"),
+    ignored(Duration, "kubelet-timeout", "5s",
+        "requests to kubelets last as long as their clients, as those of kube-apiserver do"),
     used(Int, "kubernetes-service-node-port", "0",
         "the node port of the kubernetes service; 0 for none"),
     refused(Int, "max-connection-bytes-per-sec", "0", "connections are not throttled"),

@@ -1,0 +1,138 @@
+//! Commands over WebSocket, for kubelets that speak SPDY only (apiserver
+//! `util/proxy/streamtranslator.go`, client-go `tools/remotecommand`).
+//!
+//! The client's connection is answered first; what goes wrong afterwards is told in a message on
+//! the channel of errors.
+
+mod channels;
+mod remote;
+mod status;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::SplitSink;
+use futures::{SinkExt, StreamExt};
+use http::Response;
+use tokio::time::{Duration, timeout};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+use super::headers;
+use super::inbound::{Inbound, ResponseBody};
+use super::location::Location;
+use super::transport::Transport;
+use super::websocket::{self, Socket, accept};
+use crate::telemetry::metrics::Counter;
+
+/// The protocol that is translated.
+const PROTOCOL: &str = "v5.channel.k8s.io";
+/// The time in which the last message must have been sent.
+const LAST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time that a client has to answer that the connection ends.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The channels of a client's connection.
+mod channel {
+    pub const STDIN: u8 = 0;
+    pub const STDOUT: u8 = 1;
+    pub const STDERR: u8 = 2;
+    pub const ERROR: u8 = 3;
+    pub const RESIZE: u8 = 4;
+    /// The number of channels.
+    pub const COUNT: u8 = 5;
+    /// Stands before the channel that is closed.
+    pub const CLOSE: u8 = 255;
+}
+
+static REQUESTS: Counter = Counter::new(
+    "apiserver_stream_translator_requests_total",
+    "[ALPHA] Total number of requests that were handled by the StreamTranslatorProxy, which processes streaming RemoteCommand/V5",
+    &["code"],
+);
+
+/// The streams of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
+    pub tty: bool,
+}
+
+type Sink = SplitSink<Socket, Message>;
+
+/// Reports whether a request is for a command over WebSocket in the protocol that is translated.
+pub fn is_requested(inbound: &Inbound) -> bool {
+    headers::is_websocket(&inbound.headers)
+        && websocket::protocols(&inbound.headers).contains(&PROTOCOL)
+}
+
+/// Switches protocols, and runs a command at a kubelet whose streams are the client's; `None`
+/// where the request is no handshake.
+pub fn translate(
+    mut inbound: Inbound,
+    location: Location,
+    transport: Arc<Transport>,
+    streams: Streams,
+) -> Option<Response<ResponseBody>> {
+    let switched = websocket::switch(&inbound.method, &inbound.headers, Some(PROTOCOL));
+    let (Some(response), Some(upgrade)) = (switched, inbound.upgrade.take()) else {
+        REQUESTS.inc(&["400"]);
+        return None;
+    };
+    inbound.lifetime.spawn(async move {
+        match accept(upgrade).await {
+            Ok(socket) => serve(socket, &location, &transport, streams).await,
+            Err(why) => tracing::debug!("a connection could not be upgraded: {why}"),
+        }
+    });
+    Some(response)
+}
+
+async fn serve(socket: Socket, location: &Location, transport: &Transport, streams: Streams) {
+    let (mut sink, mut messages) = socket.split();
+    // An empty message tells the client that the connection is there.
+    let first = match streams {
+        Streams { stdout: true, .. } => channel::STDOUT,
+        Streams { stderr: true, .. } => channel::STDERR,
+        _ => channel::ERROR,
+    };
+    if send(&mut sink, first, &[]).await.is_err() {
+        return;
+    }
+    let outcome = match remote::connect(location, transport, streams).await {
+        Ok((remote, writer)) => channels::join(remote, writer, &mut sink, &mut messages).await,
+        Err(outcome) => outcome,
+    };
+    let Some(told) = outcome.to_json() else {
+        return;
+    };
+    REQUESTS.inc(&[outcome.code()]);
+    let last = async {
+        send(&mut sink, channel::ERROR, told.as_bytes()).await?;
+        let frame = CloseFrame {
+            code: CloseCode::Normal,
+            reason: "".into(),
+        };
+        sink.send(Message::Close(Some(frame))).await
+    };
+    if matches!(timeout(LAST_MESSAGE_TIMEOUT, last).await, Ok(Ok(()))) {
+        // The client answers it.
+        let answered = async { while let Some(Ok(_)) = messages.next().await {} };
+        let _ = timeout(CLOSE_TIMEOUT, answered).await;
+    }
+}
+
+/// Sends bytes on a channel.
+async fn send(
+    sink: &mut Sink,
+    channel: u8,
+    bytes: &[u8],
+) -> Result<(), tokio_tungstenite::tungstenite::Error> {
+    let mut message = Vec::with_capacity(1 + bytes.len());
+    message.push(channel);
+    message.extend_from_slice(bytes);
+    sink.send(Message::Binary(Bytes::from(message))).await
+}

@@ -1,0 +1,199 @@
+//! The streams of a command, joined to the channels of a client.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::SplitStream;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_tungstenite::tungstenite::Message;
+
+use super::remote::{Remote, Writer};
+use super::status::Outcome;
+use super::{Sink, Socket, channel, send};
+use crate::proxy::spdy::Frame;
+use crate::proxy::tunnel::Movement;
+
+/// The interval of pings, which keep the connection to a kubelet open where others look for silence
+/// (apiserver `streamtranslator.go`).
+const PING_PERIOD: Duration = Duration::from_secs(5);
+/// The bytes of a command's last message.
+const MAX_LAST_MESSAGE: usize = 64 * 1024;
+/// The answers to a kubelet that wait to be written. Further ones are left out.
+const MAX_WAITING: usize = 16;
+/// The reason of a command whose end nobody knows. Upstream tells such a client of success.
+const LOST: &str = "the connection to the kubelet broke off before the command ended";
+
+/// An answer to a kubelet.
+enum Reply {
+    Pong(u32),
+    /// The command takes no more input.
+    EndStdin,
+}
+
+/// Passes bytes both ways until the command or the client ends, or nothing has moved for too long.
+pub async fn join(
+    mut remote: Remote,
+    writer: Writer,
+    sink: &mut Sink,
+    messages: &mut SplitStream<Socket>,
+) -> Outcome {
+    let movement = Movement::new();
+    // What is read may have to be answered while something else is being written: then it waits.
+    let (replies, mut waiting) = mpsc::channel(MAX_WAITING);
+    let inputs = Inputs {
+        writer: Mutex::new(writer),
+        stdin: Mutex::new(remote.stream(channel::STDIN)),
+        resize: remote.stream(channel::RESIZE),
+    };
+    tokio::select! {
+        outcome = outputs(&mut remote, sink, &replies, &movement) => outcome,
+        () = inputs.forward(messages, &movement) => Outcome::Gone,
+        () = inputs.keep_alive(&mut waiting) => Outcome::Failed(LOST.to_owned()),
+        () = movement.ceased() => Outcome::Gone,
+    }
+}
+
+/// Passes on what a command says, until its streams have ended.
+async fn outputs(
+    remote: &mut Remote,
+    sink: &mut Sink,
+    replies: &mpsc::Sender<Reply>,
+    movement: &Movement,
+) -> Outcome {
+    let outputs = [channel::STDOUT, channel::STDERR, channel::ERROR];
+    let mut open: Vec<u8> = outputs
+        .into_iter()
+        .filter(|channel| remote.stream(*channel).is_some())
+        .collect();
+    let mut accepted = Vec::new();
+    let mut last_message = Vec::new();
+    while !open.is_empty() {
+        let frame = match remote.reader.next().await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return Outcome::Failed(LOST.to_owned()),
+            Err(why) => return Outcome::Failed(format!("{LOST}: {why}")),
+        };
+        movement.note();
+        let ended = match frame {
+            Frame::Data {
+                stream,
+                is_last,
+                bytes,
+            } => {
+                match remote.channel(stream) {
+                    Some(channel::ERROR) => {
+                        let room = MAX_LAST_MESSAGE - last_message.len();
+                        last_message.extend_from_slice(bytes.get(..room).unwrap_or(&bytes));
+                    }
+                    Some(channel @ (channel::STDOUT | channel::STDERR)) if !bytes.is_empty() => {
+                        if send(sink, channel, &bytes).await.is_err() {
+                            return Outcome::Gone;
+                        }
+                        movement.note();
+                    }
+                    _ => {}
+                }
+                is_last.then_some(stream)
+            }
+            Frame::SynReply { stream, is_last } => {
+                accepted.push(stream);
+                is_last.then_some(stream)
+            }
+            Frame::Reset { stream, .. } if !accepted.contains(&stream) => {
+                return Outcome::Failed("Stream reset".to_owned());
+            }
+            Frame::Reset { stream, .. } => Some(stream),
+            // The odd ones answer this side's.
+            Frame::Ping(id) if id % 2 == 0 => {
+                let _ = replies.try_send(Reply::Pong(id));
+                None
+            }
+            _ => None,
+        };
+        let Some(ended) = ended.and_then(|stream| remote.channel(stream)) else {
+            continue;
+        };
+        if ended == channel::STDIN {
+            let _ = replies.try_send(Reply::EndStdin);
+        }
+        open.retain(|channel| *channel != ended);
+    }
+    Outcome::read(&remote.protocol, &last_message)
+}
+
+/// The side that writes to a kubelet.
+struct Inputs {
+    writer: Mutex<Writer>,
+    /// Until it has ended.
+    stdin: Mutex<Option<u32>>,
+    resize: Option<u32>,
+}
+
+impl Inputs {
+    /// Passes on what the client says, until it has gone or breaks the protocol.
+    async fn forward(&self, messages: &mut SplitStream<Socket>, movement: &Movement) {
+        while let Some(Ok(message)) = messages.next().await {
+            movement.note();
+            let message = match message {
+                Message::Binary(bytes) => bytes,
+                Message::Text(text) => text.into(),
+                Message::Close(_) => return,
+                _ => continue,
+            };
+            let written = match &message[..] {
+                [] => Ok(()),
+                [channel::CLOSE, channel::STDIN] => self.end_stdin().await,
+                [channel::CLOSE, channel] if *channel < channel::COUNT => Ok(()),
+                [channel::CLOSE, ..] => return,
+                [channel::STDIN, bytes @ ..] => match *self.stdin.lock().await {
+                    Some(stream) => self.writer.lock().await.data(stream, bytes, false).await,
+                    None => Ok(()),
+                },
+                [channel::RESIZE, bytes @ ..] => match self.resize {
+                    Some(stream) => self.writer.lock().await.data(stream, bytes, false).await,
+                    None => Ok(()),
+                },
+                _ => Ok(()),
+            };
+            // The other side tells why there is no connection any more.
+            if written.is_err() {
+                std::future::pending::<()>().await;
+            }
+            movement.note();
+        }
+    }
+
+    async fn end_stdin(&self) -> std::io::Result<()> {
+        match self.stdin.lock().await.take() {
+            Some(stream) => self.writer.lock().await.data(stream, &[], true).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sends pings and replies, until there is no connection any more.
+    async fn keep_alive(&self, replies: &mut mpsc::Receiver<Reply>) {
+        let mut ticks = interval(PING_PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.reset();
+        let mut next: u32 = 1;
+        loop {
+            let written = tokio::select! {
+                _ = ticks.tick() => {
+                    let id = next;
+                    next = next.wrapping_add(2);
+                    self.writer.lock().await.ping(id).await
+                }
+                reply = replies.recv() => match reply {
+                    Some(Reply::Pong(id)) => self.writer.lock().await.ping(id).await,
+                    Some(Reply::EndStdin) => self.end_stdin().await,
+                    None => return,
+                },
+            };
+            if written.is_err() {
+                // What has been said before is still to be read.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
