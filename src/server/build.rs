@@ -336,10 +336,10 @@ fn filter_chain(
 
 /// The HTTP/2 clients that are asked to open a new connection.
 fn goaway(config: &Config) -> Goaway {
-    let gate = "UnauthenticatedHTTP2DOSMitigation";
+    let gates = &config.feature_gates;
     Goaway {
         chance: config.requests.goaway_chance,
-        unauthenticated: config.feature_gates.enabled(gate),
+        unauthenticated: gates.enabled("UnauthenticatedHTTP2DOSMitigation"),
     }
 }
 
@@ -479,7 +479,11 @@ fn paths(deps: &ServerDeps, authentication: &Authentication) -> Vec<String> {
 }
 
 fn served_pages(config: &Config) -> Vec<Page> {
-    let is_on = |page: &Page| config.feature_gates.enabled(page.gate());
+    let gates = &config.feature_gates;
+    let is_on = |page: &Page| match page {
+        Page::Flagz => gates.enabled("ComponentFlagz"),
+        Page::Statusz => gates.enabled("ComponentStatusz"),
+    };
     Page::ALL.into_iter().filter(is_on).collect()
 }
 

@@ -61,14 +61,6 @@ impl Page {
             Self::Flagz => "/flagz",
         }
     }
-
-    /// Returns the feature gate that the page is behind.
-    pub fn gate(self) -> &'static str {
-        match self {
-            Self::Statusz => "ComponentStatusz",
-            Self::Flagz => "ComponentFlagz",
-        }
-    }
 }
 
 /// The form of an answer: text for people, or an object of a version.
