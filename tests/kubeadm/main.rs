@@ -189,6 +189,9 @@ fn added_flags_are_obeyed_or_reported() {
         "--goaway-chance=0.001",
         "--etcd-compaction-interval=10m",
         "--enable-admission-plugins=AlwaysPullImages",
+        "--profiling=false",
+        "--audit-policy-file=/policy",
+        "--encryption-provider-config=/config",
         "--v=2",
     ] {
         assert!(
@@ -215,22 +218,17 @@ fn added_flags_are_obeyed_or_reported() {
         let said = config(&[refused]).expect_err(refused).to_string();
         assert!(said.contains(why), "{refused}: {said}");
     }
-    assert_eq!(told(&["--profiling=false"]), ["profiling"]);
-    // Without these the cluster would be less safe than its owner believes.
+    assert_eq!(told(&["--vmodule=a=1"]), ["vmodule"]);
+    // Without these the cluster would be other than its owner believes.
     for (flag, why) in [
-        ("--audit-policy-file=/policy", "auditing is not implemented"),
-        ("--audit-log-path=-", "auditing is not implemented"),
         (
-            "--encryption-provider-config=/config",
-            "encryption at rest is not implemented",
+            "--egress-selector-config-file=/config",
+            "egress proxies are not implemented",
         ),
+        ("--tracing-config-file=/config", "traces are not exported"),
         (
-            "--oidc-issuer-url=https://issuer",
-            "OpenID Connect authentication is not implemented",
-        ),
-        (
-            "--authorization-webhook-config-file=/config",
-            "authorization webhooks are not implemented",
+            "--max-connection-bytes-per-sec=1000",
+            "connections are not throttled",
         ),
     ] {
         let name = flag.split('=').next().expect("a name");
