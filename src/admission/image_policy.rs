@@ -20,6 +20,8 @@ use crate::webhook::{Expected, Remote};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The answers that are kept.
 const MAX_ANSWERS: u64 = 1024;
+/// The length of the answers that are kept: a larger one is asked for each time.
+const MAX_CACHED_BYTES: usize = 16 * 1024;
 const KIND: &str = "ImageReview";
 const API_VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
 /// A part of the annotations of pods that the server is told.
@@ -111,6 +113,13 @@ struct Answer {
 }
 
 impl Answer {
+    /// Returns the length of its texts in bytes.
+    fn bytes(&self) -> usize {
+        let annotations = self.annotations.iter();
+        let annotations = annotations.map(|(key, value)| key.len() + value.len());
+        self.reason.len() + annotations.sum::<usize>()
+    }
+
     fn read(review: &Value) -> Self {
         let annotations = map_at(review, "/status/auditAnnotations").into_iter();
         Self {
@@ -169,7 +178,9 @@ impl ImagePolicyWebhook {
         let body = encoded(&review).into();
         let answer = remote.post(body, expected, |_, _| {}).await;
         let answer = Arc::new(Answer::read(&answer.map_err(|why| why.text)?));
-        if let Some(answers) = &self.answers[usize::from(answer.allowed)] {
+        if answer.bytes() < MAX_CACHED_BYTES
+            && let Some(answers) = &self.answers[usize::from(answer.allowed)]
+        {
             answers.insert(key, answer.clone());
         }
         Ok(answer)

@@ -94,6 +94,8 @@ impl Forwarder {
         let uri = location.path_and_query().parse();
         inbound.uri = uri.map_err(|_| ProxyError::Other("the path is none".to_owned()))?;
         let headers = &mut inbound.headers;
+        // The client could name the headers of its user there, which would end here.
+        proxy::settle_connection(headers);
         remote_user::set_headers(headers, request.user).map_err(ProxyError::Unreachable)?;
         headers.insert(AUDIT_ID, request.audit_id.clone());
         for (name, value) in [

@@ -20,6 +20,18 @@ pub struct User {
 const CONTROL_PLANE: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
 
 impl User {
+    /// Returns the length of its texts in bytes.
+    pub fn bytes(&self) -> usize {
+        let extra = self.extra.iter();
+        let extra = extra.flat_map(|(key, values)| std::iter::once(key).chain(values));
+        let texts = [&self.name, &self.uid].into_iter();
+        texts
+            .chain(&self.groups)
+            .chain(extra)
+            .map(String::len)
+            .sum()
+    }
+
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|one| one == group)
     }

@@ -64,6 +64,17 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// Takes from the Connection header of a client what it says of others: they are removed, or, of an
+/// upgrade, not named any more. To be called before headers are set that a client must not be able
+/// to name there.
+pub fn settle_connection(headers: &mut HeaderMap) {
+    if is_upgrade(headers) {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    } else {
+        remove_hop_by_hop(headers);
+    }
+}
+
 /// Adds the client to the addresses that a request has come by.
 pub fn append_forwarded_for(headers: &mut HeaderMap, client: Option<IpAddr>) {
     let Some(client) = client else { return };

@@ -59,9 +59,9 @@ const RAW: [&str; 10] = [
     "xmp",
 ];
 /// The longest tag whose links are rewritten.
-const MAX_TAG: usize = 64 * 1024;
+const MAX_TAG: usize = 8 * 1024;
 /// The compressed bytes that are unpacked at once.
-const PACKED_SLICE: usize = 4 * 1024;
+const PACKED_SLICE: usize = 512;
 
 /// Returns a page with its links rewritten; what is in a coding that is not known stays as it is.
 pub fn rewrite(headers: &mut HeaderMap, body: ResponseBody, rewriter: Rewriter) -> ResponseBody {
@@ -83,6 +83,8 @@ pub fn rewrite(headers: &mut HeaderMap, body: ResponseBody, rewriter: Rewriter) 
     headers.remove(CONTENT_LENGTH);
     let page = Page {
         body,
+        rest: Bytes::new(),
+        pauses: false,
         coding,
         links: Links::new(rewriter),
         ended: false,
@@ -155,9 +157,33 @@ fn recode<D: Write>(
 /// A page on its way to the client.
 struct Page {
     body: ResponseBody,
+    /// The bytes of a frame that have not been passed on yet.
+    rest: Bytes,
+    /// Others run before the next slice is unpacked.
+    pauses: bool,
     coding: Coding,
     links: Links,
     ended: bool,
+}
+
+impl Page {
+    /// Returns the next slice of the body; of a packed one, so little that it is unpacked soon.
+    fn poll_slice(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => self.rest = frame.into_data().unwrap_or_default(),
+                Some(Err(why)) => return Poll::Ready(Some(Err(why))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let size = match self.coding {
+            Coding::Plain => self.rest.len(),
+            _ => PACKED_SLICE.min(self.rest.len()),
+        };
+        let slice = self.rest.split_to(size);
+        self.pauses = !self.rest.is_empty();
+        Poll::Ready(Some(Ok(slice)))
+    }
 }
 
 impl Body for Page {
@@ -170,11 +196,13 @@ impl Body for Page {
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = &mut *self;
         while !this.ended {
-            let data = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => Some(data),
-                    Err(_) => continue,
-                },
+            if std::mem::take(&mut this.pauses) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let data = match ready!(this.poll_slice(cx)) {
+                Some(Ok(data)) if data.is_empty() => continue,
+                Some(Ok(data)) => Some(data),
                 Some(Err(why)) => {
                     this.ended = true;
                     return Poll::Ready(Some(Err(why)));

@@ -27,6 +27,7 @@ mod websocket;
 pub use connector::{Dial, Direct};
 pub use error::ProxyError;
 pub use forward::{Options, forward};
+pub use headers::settle_connection;
 pub use inbound::{Inbound, Lifetime, RequestBody, ResponseBody, empty, incoming};
 pub use location::{Location, Scheme};
 pub use rewrite::Front;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{Request, Response, StatusCode, Uri, response};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -115,6 +115,18 @@ pub async fn connect(
     }))
 }
 
+/// Reports whether an upgrade is to HTTP or TLS. After it the client would speak in the name of this
+/// server's certificate, with headers that nobody has looked at.
+fn asks_for_http(headers: &HeaderMap) -> bool {
+    let asked = headers.get_all(UPGRADE).into_iter();
+    let mut protocols = asked.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    protocols.any(|protocol| {
+        let protocol = protocol.trim_ascii().to_ascii_lowercase();
+        let name = protocol.split(|byte| *byte == b'/').next();
+        [b"h2c".as_slice(), b"h2", b"h3", b"http", b"tls"].contains(&name.unwrap_or_default())
+    })
+}
+
 /// Hands a request for an upgrade on. If the server switches protocols, the client's connection and
 /// the server's are joined; if it refuses, the client gets its answer.
 ///
@@ -125,6 +137,11 @@ pub async fn forward(
     location: &Location,
     transport: &Transport,
 ) -> Result<Response<ResponseBody>, ProxyError> {
+    if asks_for_http(&inbound.headers) {
+        return Err(ProxyError::Other(
+            "the protocol of the upgrade is not proxied".to_owned(),
+        ));
+    }
     let host = inbound.host();
     let near = inbound
         .upgrade
@@ -237,5 +254,27 @@ impl Body for Refusal {
 
     fn size_hint(&self) -> http_body::SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upgrades_to_http_are_told_from_others() {
+        let asked = |protocol: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.append(UPGRADE, HeaderValue::from_static("x"));
+            headers.append(UPGRADE, HeaderValue::from_static(protocol));
+            asks_for_http(&headers)
+        };
+        for protocol in ["h2c", "websocket, H2C", "HTTP/2.0", "TLS/1.2"] {
+            assert!(asked(protocol), "{protocol}");
+        }
+        for protocol in ["websocket", "SPDY/3.1", "", "h2cx"] {
+            assert!(!asked(protocol), "{protocol}");
+        }
+        assert!(!asks_for_http(&HeaderMap::new()));
     }
 }

@@ -126,6 +126,8 @@ async fn resource(ctx: &mut FilterContext<'_>) -> Response<Body> {
 /// Hands a request on to the server behind an APIService.
 async fn aggregated(ctx: &FilterContext<'_>, route: &Route) -> Response<Body> {
     let (api, request) = (&ctx.chain.api, &ctx.request);
+    // A watch begins at the other server: here it needs no seats (`RequestDelegated`).
+    drop(request.initializing.lock().take());
     let inbound = Inbound {
         method: request.method.clone(),
         uri: request.uri.clone(),

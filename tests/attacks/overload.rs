@@ -464,7 +464,7 @@ async fn requests_have_an_id_and_a_line() {
     let log = server.log();
     let line = log.lines().find(|line| line.contains("chosen")).unwrap();
     for part in [
-        "HTTP verb=\"GET\"",
+        "\"HTTP\" verb=\"GET\"",
         "URI=\"/version?access_token=REDACTED&limit=7\"",
         "audit-ID=\"chosen\\tid\"",
         "srcIP=\"127.0.0.1:",

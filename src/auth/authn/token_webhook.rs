@@ -19,6 +19,8 @@ use crate::webhook::{Expected, Remote};
 const KIND: &str = "TokenReview";
 /// The time that the service has to answer (apiserver `webhook.defaultRequestTimeout`).
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// The length of the users that are kept: a larger one is asked for each time.
+const MAX_CACHED_BYTES: usize = 16 * 1024;
 
 /// The version of the reviews that the service gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +92,8 @@ impl TokenWebhook {
             return Ok(known.user);
         }
         let user = self.ask(token, audiences).await?.map(Arc::new);
-        if !self.ttl.is_zero() {
+        let bytes = user.as_ref().map_or(0, |user| user.user.bytes());
+        if !self.ttl.is_zero() && bytes < MAX_CACHED_BYTES {
             let now = self.clock.now();
             let known = Known {
                 user: user.clone(),

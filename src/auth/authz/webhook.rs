@@ -139,7 +139,8 @@ impl WebhookAuthorizer {
             reason: str_at(&found, "/status/reason").to_owned(),
             until: now.checked_add(ttl).unwrap_or(now),
         };
-        if !ttl.is_zero() && controlled_bytes(attributes) < MAX_CONTROLLED_BYTES {
+        let bytes = controlled_bytes(attributes) + answer.reason.len();
+        if !ttl.is_zero() && bytes < MAX_CONTROLLED_BYTES {
             self.answers.insert(key, answer.clone());
         }
         Ok(answer)

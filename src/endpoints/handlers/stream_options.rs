@@ -11,11 +11,12 @@ use crate::meta::{Map, Object, Value};
 /// The streams into and out of a container.
 const STREAMS: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
 
-/// Asks admission about a connection.
+/// Asks admission about a connection, and returns its options as admission wants them: streams are
+/// made from these alone.
 ///
 /// # Errors
 /// The refusal of a plugin.
-pub async fn admit(ctx: &RequestContext<'_>) -> Result<()> {
+pub async fn admit(ctx: &RequestContext<'_>) -> Result<Object> {
     let (info, gvk) = (&ctx.request.info, ctx.kind());
     let mut options = Object(members(&ctx.request.query, info));
     options.insert("kind", gvk.kind.as_str().into());
@@ -23,7 +24,8 @@ pub async fn admit(ctx: &RequestContext<'_>) -> Result<()> {
     if let Some(ty) = ctx.store.resource.schema.get(gvk) {
         normalize(&mut options, ty, Rules::Unstructured);
     }
-    ctx.admit_connect(&mut options).await
+    ctx.admit_connect(&mut options).await?;
+    Ok(options)
 }
 
 /// The members of the options that the query, or for a proxy the path, has.
@@ -63,7 +65,7 @@ fn members(query: &Query, info: &RequestInfo) -> Map {
 }
 
 /// The ports that a client asks for.
-pub fn ports(query: &Query) -> Vec<i32> {
+fn ports(query: &Query) -> Vec<i32> {
     let texts = query.all("ports");
     let numbers = texts.iter().flat_map(|text| text.split(','));
     numbers
@@ -72,7 +74,7 @@ pub fn ports(query: &Query) -> Vec<i32> {
 }
 
 /// The part of the path behind the subresource, with a leading slash.
-pub fn proxied_path(info: &RequestInfo) -> String {
+fn proxied_path(info: &RequestInfo) -> String {
     let parts: Vec<&str> = info.path.trim_matches('/').split('/').collect();
     let behind = info.segments.saturating_sub(3);
     let rest = parts[parts.len().saturating_sub(behind)..].join("/");

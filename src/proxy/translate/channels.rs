@@ -97,7 +97,10 @@ async fn outputs(
                 is_last.then_some(stream)
             }
             Frame::SynReply { stream, is_last } => {
-                accepted.push(stream);
+                // The kubelet may say so as often as it likes.
+                if remote.channel(stream).is_some() && !accepted.contains(&stream) {
+                    accepted.push(stream);
+                }
                 is_last.then_some(stream)
             }
             Frame::Reset { stream, .. } if !accepted.contains(&stream) => {

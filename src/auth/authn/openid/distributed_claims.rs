@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tokio::sync::Mutex;
+use parking_lot::Mutex;
 
 use super::claims::Claims;
 use super::metrics::KeySetMetrics;
@@ -17,12 +17,15 @@ use crate::webhook::Fetcher;
 /// The issuers of such claims that are remembered.
 const MAX_ISSUERS: usize = 16;
 
+/// The providers that have been found, by issuer.
+type Providers = HashMap<String, Arc<Provider>>;
+
 /// The resolver of one claim.
 pub struct DistributedClaims {
     claim: String,
     fetcher: Fetcher,
     conditions: Conditions,
-    providers: Mutex<HashMap<String, Arc<Provider>>>,
+    providers: Mutex<Providers>,
     server: String,
 }
 
@@ -80,17 +83,22 @@ impl DistributedClaims {
         Ok(())
     }
 
-    /// The provider of an issuer. While one is looked for, others wait.
+    /// The provider of an issuer. Nobody waits while that of another issuer is looked for.
     async fn provider(&self, issuer: &str) -> Result<Arc<Provider>, String> {
-        let mut providers = self.providers.lock().await;
-        if let Some(known) = providers.get(issuer) {
-            return Ok(known.clone());
-        }
-        if providers.len() >= MAX_ISSUERS {
-            return Err(format!("more than {MAX_ISSUERS} issuers have claims"));
+        let known = |providers: &Providers| match providers.get(issuer) {
+            Some(known) => Ok(Some(known.clone())),
+            None if providers.len() < MAX_ISSUERS => Ok(None),
+            None => Err(format!("more than {MAX_ISSUERS} issuers have claims")),
+        };
+        if let Some(known) = known(&self.providers.lock())? {
+            return Ok(known);
         }
         let metrics = KeySetMetrics::new(issuer, &self.server);
         let found = Provider::discover(issuer, "", &self.fetcher, metrics).await?;
+        let mut providers = self.providers.lock();
+        if let Some(known) = known(&providers)? {
+            return Ok(known);
+        }
         let found = Arc::new(found);
         providers.insert(issuer.to_owned(), found.clone());
         Ok(found)

@@ -46,7 +46,7 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
         false => "enforce_tls",
     }]);
     let pod = find(ctx, name).await?;
-    let container = container(&pod, query)?;
+    let container = container(&pod, query.get("container").unwrap_or(""))?;
     let Ok(node) = node::node_of(&pod) else {
         let mut response = Response::new(body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;

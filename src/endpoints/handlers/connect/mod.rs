@@ -13,7 +13,6 @@ use http::Response;
 use super::{RequestContext, stream_options};
 use crate::auth::authz::Attributes;
 use crate::endpoints::body::Body;
-use crate::meta::options::Query;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::registry::validation::Fields;
@@ -30,12 +29,12 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     if ctx.request.query.get("dryRun").is_some() {
         return Err(Status::bad_request("dryRun is not supported"));
     }
-    stream_options::admit(ctx).await?;
+    let options = stream_options::admit(ctx).await?;
     match subresource {
-        "proxy" => proxy::handle(ctx).await,
+        "proxy" => proxy::handle(ctx, &options).await,
         _ => {
             ensure_may_create(ctx).await?;
-            stream::handle(ctx).await
+            stream::handle(ctx, &options).await
         }
     }
 }
@@ -72,7 +71,7 @@ async fn find(ctx: &RequestContext<'_>, name: &str) -> Result<Object> {
 
 /// Returns the container that a stream is of: the one that is asked for, which must be one of the
 /// pod's, or the only one of the pod (core/pod `validateContainer`).
-fn container<'a>(pod: &'a Object, query: &'a Query) -> Result<&'a str> {
+fn container<'a>(pod: &'a Object, asked: &'a str) -> Result<&'a str> {
     let containers = pod.array_at("/spec/containers");
     let lists = [
         "/spec/initContainers",
@@ -83,7 +82,7 @@ fn container<'a>(pod: &'a Object, query: &'a Query) -> Result<&'a str> {
         let all = lists.iter().flat_map(|path| pod.array_at(path));
         all.map(|one| one.str("name"))
     };
-    match (query.get("container").unwrap_or(""), containers) {
+    match (asked, containers) {
         ("", [only]) => Ok(only.str("name")),
         ("", []) => Err(Status::bad_request(format!(
             "a container name must be specified for pod {}",
@@ -121,21 +120,18 @@ mod tests {
             let spec = json!({"containers": list, "initContainers": [{"name": "first"}]});
             Object::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).expect("an object")
         };
-        let check = |containers: &[&str], query: &str| {
-            let (pod, query) = (pod(containers), Query::parse(query));
-            let found = container(&pod, &query).map(str::to_owned);
+        let check = |containers: &[&str], asked: &str| {
+            let pod = pod(containers);
+            let found = container(&pod, asked).map(str::to_owned);
             found.unwrap_or_else(|status| status.message)
         };
         assert_eq!(check(&["c"], ""), "c");
-        assert_eq!(check(&["c", "d"], "container=first"), "first");
+        assert_eq!(check(&["c", "d"], "first"), "first");
         assert_eq!(
             check(&["c", "d"], ""),
             "a container name must be specified for pod a, choose one of: [first c d]"
         );
-        assert_eq!(
-            check(&["c"], "container=d"),
-            "container d is not valid for pod a"
-        );
+        assert_eq!(check(&["c"], "d"), "container d is not valid for pod a");
         assert_eq!(
             check(&[], ""),
             "a container name must be specified for pod a"

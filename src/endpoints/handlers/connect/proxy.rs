@@ -5,9 +5,10 @@ use http::Response;
 
 use super::address::{self, Address};
 use super::inbound::{inbound, outbound};
-use super::{RequestContext, node, stream_options};
+use super::{RequestContext, node};
 use crate::endpoints::body::Body;
 use crate::endpoints::kubelet::join_host_port;
+use crate::meta::Object;
 use crate::meta::go::url;
 use crate::meta::status::Result;
 use crate::proxy::{self, Front, Location, Options, Transport};
@@ -18,18 +19,17 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// It cannot be reached, or may not be.
-pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
+pub async fn handle(ctx: &RequestContext<'_>, options: &Object) -> Result<Response<Body>> {
     let pods = || ctx.api.kubelets.pod_transport();
     let (mut location, transport) = match ctx.store.resource.gvr.resource.as_str() {
         "pods" => (address::pod(ctx).await?, pods()),
         "services" => (address::service(ctx).await?, pods()),
         _ => node(ctx).await?,
     };
-    let info = &ctx.request.info;
-    location.path = url::join_paths("", &stream_options::proxied_path(info));
+    location.path = url::join_paths("", options.str_at("/path"));
     let options = Options {
         front: Some(Front {
-            path: info.path.clone(),
+            path: ctx.request.info.path.clone(),
             ..Front::default()
         }),
         ..Options::default()

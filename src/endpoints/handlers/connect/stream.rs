@@ -6,9 +6,8 @@ use http::Response;
 use super::inbound::{inbound, outbound};
 use super::{RequestContext, container, find, node};
 use crate::endpoints::body::Body;
-use crate::meta::Status;
-use crate::meta::options::Query;
 use crate::meta::status::Result;
+use crate::meta::{Object, Status, Value};
 use crate::proxy::translate::{self, Streams};
 use crate::proxy::{self, Options, spdy_tunnel};
 use crate::telemetry::metrics::Counter;
@@ -23,16 +22,19 @@ static STREAMING_REQUESTS: Counter = Counter::new(
 ///
 /// # Errors
 /// There is no such container, or its kubelet cannot be reached or refuses.
-pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
-    let (info, query) = (&ctx.request.info, &ctx.request.query);
+pub async fn handle(ctx: &RequestContext<'_>, asked: &Object) -> Result<Response<Body>> {
+    let info = &ctx.request.info;
     let pod = find(ctx, info.url_name()).await?;
     let of_pod = format!("{}/{}", pod.namespace(), pod.name());
     let path = match info.subresource.as_str() {
         "portforward" => format!("/portForward/{of_pod}"),
-        stream => format!("/{stream}/{of_pod}/{}", container(&pod, query)?),
+        stream => format!(
+            "/{stream}/{of_pod}/{}",
+            container(&pod, asked.str_at("/container"))?
+        ),
     };
     let kubelet = node::kubelet(ctx, node::node_of(&pod)?).await?;
-    let location = kubelet.location(path, parameters(query, &info.subresource));
+    let location = kubelet.location(path, parameters(asked, &info.subresource));
     let (inbound, transport) = (inbound(ctx), ctx.api.kubelets.transport());
     let is_port = info.subresource == "portforward";
     let by_kubelet = kubelet.speaks_websockets && ctx.api.websockets_at_kubelets;
@@ -42,7 +44,7 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
         return Ok(outbound(answer?));
     }
     if !by_kubelet && !is_port && translate::is_requested(&inbound) {
-        let streams = streams(query);
+        let streams = streams(asked);
         let answer = translate::translate(inbound, location, transport, streams);
         let wrong = "the request is no WebSocket handshake of version 13";
         return Ok(outbound(answer.ok_or_else(|| Status::bad_request(wrong))?));
@@ -65,9 +67,9 @@ fn count(subresource: &str, by_kubelet: bool) {
     ]);
 }
 
-/// The streams that a client asks for.
-fn streams(query: &Query) -> Streams {
-    let flag = |key: &str| query.flag(key) == Some(true);
+/// The streams that the options of a connection ask for.
+fn streams(options: &Object) -> Streams {
+    let flag = |key: &str| options.get(key).and_then(Value::as_bool) == Some(true);
     Streams {
         stdin: flag("stdin"),
         stdout: flag("stdout"),
@@ -78,22 +80,23 @@ fn streams(query: &Query) -> Streams {
 
 /// The query of a request to a kubelet (core/pod `streamParams`), in the order of Go's
 /// `url.Values`.
-fn parameters(query: &Query, subresource: &str) -> String {
+fn parameters(options: &Object, subresource: &str) -> String {
     let mut parameters = form_urlencoded::Serializer::new(String::new());
     if subresource == "portforward" {
-        let ports = super::stream_options::ports(query);
-        let ports: Vec<String> = ports.iter().map(i32::to_string).collect();
+        let ports = options.array_at("/ports").iter().map(Value::to_string);
+        let ports: Vec<String> = ports.collect();
         if !ports.is_empty() {
             parameters.append_pair("port", &ports.join(","));
         }
         return parameters.finish();
     }
     if subresource == "exec" {
-        for word in query.all("command") {
-            parameters.append_pair("command", &word);
+        let command = options.array_at("/command").iter();
+        for word in command.filter_map(Value::as_str) {
+            parameters.append_pair("command", word);
         }
     }
-    let streams = streams(query);
+    let streams = streams(options);
     for (key, is_asked) in [
         ("error", streams.stderr),
         ("input", streams.stdin),
@@ -110,22 +113,33 @@ fn parameters(query: &Query, subresource: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::json;
 
     #[test]
-    fn kubelets_are_asked_for_the_same_streams() {
-        let asked = |query: &str, subresource: &str| parameters(&Query::parse(query), subresource);
+    fn kubelets_are_asked_for_what_the_options_say() {
+        let asked = |options: Value, subresource: &str| {
+            let options = Object::from_value(options).expect("an object");
+            parameters(&options, subresource)
+        };
+        let command = json!(["sh", "-c", "a b&"]);
         assert_eq!(
             asked(
-                "stdout=true&stdin=1&tty=false&command=sh&command=-c&command=a+b%26",
+                json!({"stdout": true, "stdin": true, "tty": false, "command": command}),
                 "exec"
             ),
             "command=sh&command=-c&command=a+b%26&input=1&output=1"
         );
-        assert_eq!(asked("stderr=1&tty=1&command=x", "attach"), "error=1&tty=1");
         assert_eq!(
-            asked("ports=80&ports=443,x", "portforward"),
+            asked(
+                json!({"stderr": true, "tty": true, "command": ["x"]}),
+                "attach"
+            ),
+            "error=1&tty=1"
+        );
+        assert_eq!(
+            asked(json!({"ports": [80, 443]}), "portforward"),
             "port=80%2C443"
         );
-        assert_eq!(asked("", "portforward"), "");
+        assert_eq!(asked(json!({}), "portforward"), "");
     }
 }
