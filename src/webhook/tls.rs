@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::crypto::{KeyProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
 use rustls::server::ParsedCertificate;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
@@ -61,6 +62,7 @@ pub fn client_config(
         Trust::Bundle(bundle) => Arc::new(Verifier::new(certificates(bundle), algorithms)?),
         Trust::All => Arc::new(NoVerifier { algorithms }),
     };
+    let keys = provider.key_provider;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|why| why.to_string())?
@@ -75,13 +77,30 @@ pub fn client_config(
             if chain.is_empty() {
                 return Err("tls: failed to find any PEM data in certificate input".to_owned());
             }
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|why| format!("tls: {why}"))?
+            let certified = certified(chain, key, keys)?;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
         }
     };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(config)
+}
+
+/// Joins a client certificate with its key. Certificates of X.509 version 1, such as `openssl x509
+/// -req` makes them, are as good as others: it is the server that has to like them.
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    keys: &dyn KeyProvider,
+) -> Result<CertifiedKey, String> {
+    let key = keys.load_private_key(key);
+    let key = key.map_err(|why| format!("tls: {why}"))?;
+    let leaf = chain.first().map(|leaf| leaf.as_ref()).unwrap_or_default();
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|why| format!("x509: {why}"))?;
+    let public = key.public_key();
+    if public.is_some_and(|public| public.as_ref() != leaf.public_key().raw) {
+        return Err("tls: private key does not match public key".to_owned());
+    }
+    Ok(CertifiedKey::new(chain, key))
 }
 
 /// The certificates among PEM blocks; what is none is passed over.
@@ -323,4 +342,43 @@ fn words(alert: &rustls::AlertDescription) -> String {
         out.push(letter.to_ascii_lowercase());
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate of X.509 version 1.
+    const FIRST_VERSION: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBGTCBwAIUXu77owcFpISWYuELDo6f6shQrIcwCgYIKoZIzj0EAwIwDTELMAkG\n\
+A1UEAwwCY2EwIBcNMjYxMTI0MTA1MzQ3WhgPMjEyNjEwMzExMDUzNDdaMBAxDjAM\n\
+BgNVBAMMBWZpcnN0MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAELICrXJzlhMGV\n\
+DWwRVnPRz1y7FyUYwiDlTs5c/zCDnETP2dRqc5p0C7tzcd7jgIAjLZB0Ci2Ov7U1\n\
+Px5NkA6CjzAKBggqhkjOPQQDAgNIADBFAiBU4OozSlgw8Pje53RUHaygI2ldG6Xj\n\
+uxtDABgjWFcOoAIhAMlU9PxvSKYev1MykFYJHC9rOBa3j+A+YyvndTvZQOct\n\
+-----END CERTIFICATE-----\n";
+    const KEY: &str = "\
+-----BEGIN PRIVATE KEY-----\n\
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgPtAruVduHX2o1DTp\n\
+5HvywrhNtGtqLJWDHLwtPSjOpOKhRANCAAQsgKtcnOWEwZUNbBFWc9HPXLsXJRjC\n\
+IOVOzlz/MIOcRM/Z1GpzmnQLu3Nx3uOAgCMtkHQKLY6/tTU/Hk2QDoKP\n\
+-----END PRIVATE KEY-----\n";
+
+    #[test]
+    fn client_certificates_may_be_of_version_1() {
+        let config = |cert: &str, key: &str| {
+            let cert = ClientCert {
+                chain: cert.into(),
+                key: key.into(),
+            };
+            client_config(&Trust::All, Some(&cert), &[]).map(drop)
+        };
+        assert_eq!(config(FIRST_VERSION, KEY), Ok(()));
+        let other = rcgen::KeyPair::generate().expect("a key").serialize_pem();
+        assert_eq!(
+            config(FIRST_VERSION, &other),
+            Err("tls: private key does not match public key".to_owned())
+        );
+    }
 }
