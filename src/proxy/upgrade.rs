@@ -115,8 +115,8 @@ pub async fn connect(
     }))
 }
 
-/// Reports whether an upgrade is to HTTP or TLS. After it the client would speak in the name of this
-/// server's certificate, with headers that nobody has looked at.
+/// Reports whether an upgrade is to HTTP or TLS. After it the client would speak in the name of
+/// this server's certificate, with headers that nobody has looked at.
 fn asks_for_http(headers: &HeaderMap) -> bool {
     let asked = headers.get_all(UPGRADE).into_iter();
     let mut protocols = asked.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
