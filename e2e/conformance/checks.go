@@ -62,6 +62,12 @@ var peaceful = []check{
 	{"watch-list tells the state, a bookmark, then changes", watchLists},
 	{"kubectl get in every form of output, top's error", kubectlForms},
 	{"kubectl delete --cascade, jobs", kubectlDelete},
+	{"kubectl logs by a kubelet: options, the run before, what is yet to come", kubectlLogs},
+	{"kubectl exec by a kubelet: input, codes, terminals; WebSocket and SPDY", kubectlExec},
+	{"kubectl attach and debug by a kubelet; WebSocket and SPDY", kubectlAttach},
+	{"kubectl cp into a container and out of it; WebSocket and SPDY", kubectlCopy},
+	{"kubectl port-forward to pods and services; WebSocket and SPDY", kubectlPortForward},
+	{"kubectl proxy, and the paths of kubelets, pods and services", kubectlProxy},
 	{"kubectl create, edit, patch, annotate, auth can-i, api-resources, explain", kubectlWords},
 }
 

@@ -69,6 +69,8 @@ type Plane struct {
 	mu    sync.Mutex
 	nodes map[string]*hollow.Node
 	count int // of nodes ever
+	// serving are the nodes whose kubelets serve, by whether they speak WebSocket.
+	serving map[bool]*hollow.Node
 }
 
 // New lays out certificates and kubeconfig files in the folder; nothing runs yet.
@@ -77,7 +79,7 @@ func New(bin Binaries, folder, store string) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plane{Store: store, bin: bin, folder: folder, nodes: map[string]*hollow.Node{}}
+	p := &Plane{Store: store, bin: bin, folder: folder, nodes: map[string]*hollow.Node{}, serving: map[bool]*hollow.Node{}}
 	p.ports.server, p.ports.etcd, p.ports.etcdPeer = ports[0], ports[1], ports[2]
 	p.ports.etcdMetrics, p.ports.controllers, p.ports.scheduler = ports[3], ports[4], ports[5]
 	p.URL = fmt.Sprintf("https://127.0.0.1:%d", p.ports.server)
@@ -160,6 +162,7 @@ func (p *Plane) StartServer(ctx context.Context) error {
 		"--client-ca-file=" + p.file("ca.crt"),
 		"--enable-admission-plugins=NodeRestriction",
 		"--enable-bootstrap-token-auth=true",
+		"--kubelet-certificate-authority=" + p.file("ca.crt"), // beside kubeadm's
 		"--kubelet-client-certificate=" + p.file("apiserver-kubelet-client.crt"),
 		"--kubelet-client-key=" + p.file("apiserver-kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
@@ -259,7 +262,9 @@ func (p *Plane) AddNode(labels map[string]string, taints ...corev1.Taint) (*holl
 }
 
 func (p *Plane) join(config *rest.Config, name string, options hollow.Options) (*hollow.Node, error) {
-	options.Address = fmt.Sprintf("10.0.0.%d", p.count)
+	if options.Address == "" {
+		options.Address = fmt.Sprintf("10.0.0.%d", p.count)
+	}
 	node, err := hollow.Start(config, name, options)
 	if err == nil {
 		p.nodes[name] = node

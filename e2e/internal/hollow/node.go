@@ -19,6 +19,8 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+
+	"keelson/e2e/internal/kubelet"
 )
 
 const (
@@ -40,6 +42,8 @@ type Options struct {
 	Taints []corev1.Taint
 	// Address is the node's IP.
 	Address string
+	// Kubelet is there if the kubelet serves. Then containers with a command that is not pretended are processes.
+	Kubelet *kubelet.Options
 }
 
 // Node is a running kubelet.
@@ -54,6 +58,8 @@ type Node struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
 	pods *podWorker
+	// kubelet is nil if it does not serve.
+	kubelet *kubelet.Kubelet
 }
 
 // Start runs a kubelet with the credentials of its node until Stop. It need not reach the server yet.
@@ -77,6 +83,14 @@ func Start(config *rest.Config, name string, options Options) (*Node, error) {
 		stop:    stop,
 	}
 	n.pods = newPodWorker(n)
+	if options.Kubelet != nil {
+		serve := *options.Kubelet
+		serve.Node, serve.Address, serve.Client, serve.Pods = name, options.Address, client, n.pods.all
+		if n.kubelet, err = kubelet.Start(serve); err != nil {
+			stop()
+			return nil, err
+		}
+	}
 	n.done.Add(1)
 	go func() {
 		defer n.done.Done()
@@ -90,6 +104,9 @@ func Start(config *rest.Config, name string, options Options) (*Node, error) {
 func (n *Node) Stop() {
 	n.stop()
 	n.done.Wait()
+	if n.kubelet != nil {
+		n.kubelet.Stop()
+	}
 }
 
 // Restart starts a node that was stopped again.
@@ -157,7 +174,7 @@ func (n *Node) status(before []corev1.NodeCondition) corev1.NodeStatus {
 		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"),
 		corev1.ResourcePods:             resource.MustParse(maxPods),
 	}
-	return corev1.NodeStatus{
+	status := corev1.NodeStatus{
 		Capacity:    room,
 		Allocatable: room,
 		Conditions:  conditions(before),
@@ -177,6 +194,13 @@ func (n *Node) status(before []corev1.NodeCondition) corev1.NodeStatus {
 			BootID:                  n.Name,
 		},
 	}
+	if n.kubelet != nil {
+		status.DaemonEndpoints.KubeletEndpoint.Port = n.kubelet.Port
+		if n.options.Kubelet.WebSockets {
+			status.DeclaredFeatures = []string{kubelet.WebSockets}
+		}
+	}
+	return status
 }
 
 func conditions(before []corev1.NodeCondition) []corev1.NodeCondition {
@@ -209,6 +233,7 @@ func (n *Node) reportStatus(ctx context.Context) {
 	status := n.status(old.Status.Conditions)
 	next.Status.Capacity, next.Status.Allocatable = status.Capacity, status.Allocatable
 	next.Status.Addresses, next.Status.NodeInfo = status.Addresses, status.NodeInfo
+	next.Status.DaemonEndpoints, next.Status.DeclaredFeatures = status.DaemonEndpoints, status.DeclaredFeatures
 	next.Status.Conditions = status.Conditions
 	for _, one := range old.Status.Conditions {
 		if !hasCondition(next.Status.Conditions, one.Type) { // somebody else's

@@ -28,6 +28,7 @@ type podWorker struct {
 	node  *Node
 	queue workqueue.TypedRateLimitingInterface[string]
 	pods  corelisters.PodLister
+	ready chan struct{} // closed when there is a lister
 
 	mu    sync.Mutex
 	cidr  netip.Prefix
@@ -40,6 +41,18 @@ func newPodWorker(node *Node) *podWorker {
 		node:  node,
 		queue: workqueue.NewTypedRateLimitingQueue(limiter),
 		taken: map[netip.Addr]types.UID{},
+		ready: make(chan struct{}),
+	}
+}
+
+// all are the pods of the node.
+func (w *podWorker) all() []*corev1.Pod {
+	select {
+	case <-w.ready:
+		pods, _ := w.pods.List(everything)
+		return pods
+	default:
+		return nil
 	}
 }
 
@@ -51,6 +64,7 @@ func (w *podWorker) run(ctx context.Context) {
 	factory := informers.NewSharedInformerFactoryWithOptions(w.node.client, 0, informers.WithTweakListOptions(mine))
 	pods := factory.Core().V1().Pods()
 	w.pods = pods.Lister()
+	close(w.ready)
 	enqueue := func(object any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
 			w.queue.Add(key)
@@ -132,6 +146,7 @@ func (w *podWorker) end(ctx context.Context, pod *corev1.Pod) error {
 			terminate(status, exit{})
 		}
 	}
+	w.kill(pod)
 	settle(next)
 	if err := w.write(ctx, pod, next); err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -170,6 +185,9 @@ func (w *podWorker) start(ctx context.Context, pod *corev1.Pod) (time.Duration, 
 	}
 	next.Status.ContainerStatuses = nil
 	for _, container := range pod.Spec.Containers {
+		if err := w.runProcess(pod, container); err != nil {
+			return 0, err
+		}
 		next.Status.ContainerStatuses = append(next.Status.ContainerStatuses, running(container, now))
 	}
 	settle(next)
@@ -186,7 +204,7 @@ func (w *podWorker) follow(ctx context.Context, pod *corev1.Pod) (time.Duration,
 	var again time.Duration
 	for i := range next.Status.ContainerStatuses {
 		status := &next.Status.ContainerStatuses[i]
-		end, ends := endOf(containerOf(pod, status.Name))
+		end, ends := w.endOf(pod, containerOf(pod, status.Name))
 		if !ends || status.State.Running == nil {
 			continue
 		}
@@ -201,11 +219,17 @@ func (w *podWorker) follow(ctx context.Context, pod *corev1.Pod) (time.Duration,
 			last := *status
 			terminate(&last, end)
 			status.LastTerminationState = last.State
+			if err := w.runAgain(pod, status.Name); err != nil {
+				return 0, err
+			}
 			status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
 			again = max(end.after, time.Second)
 		default:
 			terminate(status, end)
 		}
+	}
+	if err := w.debug(pod, next); err != nil {
+		return 0, err
 	}
 	settle(next)
 	return again, w.write(ctx, pod, next)

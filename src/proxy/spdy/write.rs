@@ -9,6 +9,9 @@ use super::{FIN, VERSION, kind};
 
 /// The head of a stream of zlib, without a dictionary.
 const ZLIB_HEAD: [u8; 2] = [0x78, 0x01];
+/// The end of what is written at once: an empty block. Go's zlib hands on what it has read when it
+/// meets one, or fails for good at the end of the input (`compress/flate`).
+const SYNC: [u8; 5] = [0, 0, 0, 0xff, 0xff];
 /// The longest data frame.
 const MAX_LENGTH: usize = (1 << 24) - 1;
 
@@ -112,6 +115,7 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
         body.put_u16_le(len);
         body.put_u16_le(!len);
         body.put_slice(block.get(..usize::from(len)).unwrap_or_default());
+        body.put_slice(&SYNC);
     }
 
     async fn control(&mut self, kind: u16, body: &[u8]) -> io::Result<()> {
