@@ -337,7 +337,7 @@ impl TokenReviewer for Chain {
     async fn review(&self, token: &str, audiences: &[String]) -> TokenVerdict {
         match Chain::review(self, token, audiences).await {
             Ok(known) => TokenVerdict {
-                user: Some(known.user),
+                user: Some((*known.user).clone()),
                 audiences: known.audiences,
                 error: String::new(),
             },

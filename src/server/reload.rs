@@ -512,7 +512,7 @@ mod tests {
                     peer,
                 })
                 .await;
-            found.ok().flatten().map(|known| known.user.name)
+            found.ok().flatten().map(|known| known.user.name.clone())
         }
 
         /// Looks at the files as often as it takes until what they hold is in use.

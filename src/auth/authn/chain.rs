@@ -114,10 +114,7 @@ impl Chain {
             .await
             .and_then(|user| user.ok_or_else(|| AuthnError::new(INVALID_TOKEN)));
         match found {
-            Ok(found) => Ok(TokenUser {
-                user: with_authenticated(found.user.clone()),
-                ..(*found).clone()
-            }),
+            Ok(found) => Ok((*found).clone()),
             Err(why) => {
                 let mut error = AuthnError::new(INVALID_TOKEN);
                 error.add(why);
@@ -139,19 +136,25 @@ impl Chain {
 }
 
 impl State {
-    fn client_certificate(&self, peer: &Peer, now: Timestamp) -> Result<Option<User>, AuthnError> {
+    fn client_certificate(
+        &self,
+        peer: &Peer,
+        now: Timestamp,
+    ) -> Result<Option<Arc<User>>, AuthnError> {
         let Some(authorities) = &self.options.client_authorities else {
             return Ok(None);
         };
         match peer.verified(Purpose::Client, authorities, now)? {
             Some(verified) if !verified.common_name.is_empty() => {
-                certificate_user(&verified, self.options.uid_from_certificate).map(Some)
+                let user = || certificate_user(&verified, self.options.uid_from_certificate);
+                verified.user.get_or_init(user).clone().map(Some)
             }
             _ => Ok(None),
         }
     }
 
-    /// The user of a token, from the cache if it was asked for a moment ago.
+    /// The user of a token, with its groups complete, from the cache if it was asked for a moment
+    /// ago.
     async fn token(
         &self,
         token: &str,
@@ -172,7 +175,7 @@ impl State {
             && let Some(user) = tokens.authenticate(token)
         {
             return Ok(Some(Arc::new(TokenUser {
-                user: user.clone(),
+                user: with_authenticated(user.clone()).into(),
                 audiences,
                 ..TokenUser::default()
             })));
@@ -185,10 +188,15 @@ impl State {
         let start = Instant::now();
         let found = self.look_up(token, audiences, agnostic(), now).await;
         metrics::token_fetched(found.is_ok(), start.elapsed());
-        if let Ok(Some(user)) = &found {
-            self.cache.put(key, user.clone(), now);
+        let Some(mut found) = found? else {
+            return Ok(None);
+        };
+        if !tells_authenticated(&found.user) {
+            let complete = Arc::make_mut(&mut found);
+            complete.user = with_authenticated((*complete.user).clone()).into();
         }
-        found
+        self.cache.put(key, found.clone(), now);
+        Ok(Some(found))
     }
 
     /// The user of a token by those authenticators for which it takes some work. `agnostic` are
@@ -202,9 +210,9 @@ impl State {
     ) -> Result<Option<Arc<TokenUser>>, AuthnError> {
         let options = &self.options;
         let mut errors = AuthnError::default();
-        let known = |user, audiences| {
+        let known = |user: User, audiences| {
             Ok(Some(Arc::new(TokenUser {
-                user,
+                user: user.into(),
                 audiences,
                 ..TokenUser::default()
             })))
@@ -247,7 +255,7 @@ impl State {
         let found = self.token(token, &self.options.api_audiences, now).await?;
         let found = found.ok_or_else(|| AuthnError::new(INVALID_TOKEN))?;
         Ok(Authenticated {
-            user: with_authenticated(found.user.clone()),
+            user: found.user.clone(),
             warnings: found.warnings.clone(),
             annotations: found.annotations.clone(),
         })
@@ -266,9 +274,10 @@ impl Authenticator for Chain {
             Some(proxy) => proxy.authenticate(credentials, now),
             None => Ok(None),
         };
+        let front_proxy = front_proxy.map(|user| user.map(|user| with_authenticated(user).into()));
         for attempt in [front_proxy, state.client_certificate(credentials.peer, now)] {
             match attempt {
-                Ok(Some(user)) => return Ok(Some(with_authenticated(user).into())),
+                Ok(Some(user)) => return Ok(Some(user.into())),
                 Ok(None) => {}
                 Err(why) if why.is_last() => return Err(why),
                 Err(why) => errors.add(why),
@@ -302,12 +311,12 @@ impl Authenticator for Chain {
             ..User::default()
         };
         let allowed = state.options.anonymous.allows(credentials.path);
-        Ok(allowed.then(|| anonymous().into()))
+        Ok(allowed.then(|| Arc::new(anonymous()).into()))
     }
 }
 
 /// The user that a certificate names (apiserver `x509.CommonNameUserConversion`).
-fn certificate_user(verified: &Verified, with_uid: bool) -> Result<User, AuthnError> {
+fn certificate_user(verified: &Verified, with_uid: bool) -> Result<Arc<User>, AuthnError> {
     let uid = match verified.uids.as_slice() {
         _ if !with_uid => String::new(),
         [] => String::new(),
@@ -329,20 +338,21 @@ fn certificate_user(verified: &Verified, with_uid: bool) -> Result<User, AuthnEr
         CREDENTIAL_ID.to_owned(),
         vec![format!("X509SHA256={}", verified.fingerprint)],
     );
-    Ok(user)
+    Ok(with_authenticated(user).into())
 }
 
-/// Adds `system:authenticated` to a user's groups, unless it is anonymous or already states whether
-/// it is authenticated.
+/// Adds `system:authenticated` to a user's groups, unless it tells that already.
 fn with_authenticated(mut user: User) -> User {
-    let told = user
-        .groups
-        .iter()
-        .any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
-    if user.name != ANONYMOUS && !told {
+    if !tells_authenticated(&user) {
         user.groups.push(AUTHENTICATED.to_owned());
     }
     user
+}
+
+/// Reports whether a user is anonymous or states whether it is authenticated.
+fn tells_authenticated(user: &User) -> bool {
+    let tells = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    user.name == ANONYMOUS || user.groups.iter().any(tells)
 }
 
 /// The token of an `Authorization: Bearer` header.
@@ -460,7 +470,7 @@ mod tests {
         ])
     }
 
-    async fn ask(pairs: &[(&'static str, &str)], peer: &Peer) -> Result<Option<User>, String> {
+    async fn ask(pairs: &[(&'static str, &str)], peer: &Peer) -> Result<Option<Arc<User>>, String> {
         chain()
             .authenticate(&Credentials {
                 path: "/",
@@ -477,7 +487,7 @@ mod tests {
         let nobody = Peer::default();
         let anonymous = ask(&[], &nobody).await.expect("let in").expect("a user");
         assert_eq!(
-            (anonymous.name.as_str(), anonymous.groups),
+            (anonymous.name.as_str(), anonymous.groups.clone()),
             (ANONYMOUS, vec![UNAUTHENTICATED.to_owned()])
         );
 
@@ -486,7 +496,7 @@ mod tests {
             .expect("known")
             .expect("a user");
         assert_eq!(
-            (alice.name.as_str(), alice.groups),
+            (alice.name.as_str(), alice.groups.clone()),
             ("alice", vec!["devs".to_owned(), AUTHENTICATED.to_owned()])
         );
 
@@ -495,7 +505,7 @@ mod tests {
             .expect("known")
             .expect("a user");
         assert_eq!(
-            (admin.name.as_str(), admin.groups),
+            (admin.name.as_str(), admin.groups.clone()),
             (
                 "admin",
                 vec!["system:masters".to_owned(), AUTHENTICATED.to_owned()]
@@ -513,7 +523,7 @@ mod tests {
             ask(&offer, &nobody)
                 .await
                 .expect("known")
-                .map(|user| user.name),
+                .map(|user| user.name.clone()),
             Some("alice".to_owned())
         );
         let mut stripped = headers(&offer);
@@ -546,7 +556,7 @@ mod tests {
         )
         .await
         .expect("known");
-        assert_eq!(both.map(|user| user.name), Some("alice".to_owned()));
+        assert_eq!(both.map(|user| user.name.clone()), Some("alice".to_owned()));
         // What is no bearer token is no credential.
         assert!(
             ask(&[("authorization", "Basic dDp0")], &nobody)
@@ -633,7 +643,7 @@ mod tests {
                     peer: &peer,
                 })
                 .await;
-            user.map(|known| known.expect("a user").user.name)
+            user.map(|known| known.expect("a user").user.name.clone())
                 .map_err(|why| why.to_string())
         };
         let expired =

@@ -130,7 +130,7 @@ pub struct Credentials<'a> {
 /// The user of a token, and those of the audiences asked for that the token is meant for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenUser {
-    pub user: User,
+    pub user: Arc<User>,
     pub audiences: Vec<String>,
     /// Warnings for every client that uses the token.
     pub warnings: Vec<&'static str>,
@@ -143,13 +143,13 @@ pub type Annotations = Vec<(&'static str, String)>;
 /// The user of a request, and warnings about its credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authenticated {
-    pub user: User,
+    pub user: Arc<User>,
     pub warnings: Vec<&'static str>,
     pub annotations: Annotations,
 }
 
-impl From<User> for Authenticated {
-    fn from(user: User) -> Self {
+impl From<Arc<User>> for Authenticated {
+    fn from(user: Arc<User>) -> Self {
         Self {
             user,
             ..Self::default()

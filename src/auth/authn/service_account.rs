@@ -160,7 +160,7 @@ impl ServiceAccounts {
         let (user, warnings) = found.map_err(AuthnError::new)?;
         Ok(Some(TokenUser {
             annotations: self.annotations(&claims, legacy, !warnings.is_empty(), now),
-            user,
+            user: user.into(),
             audiences: matching,
             warnings,
         }))

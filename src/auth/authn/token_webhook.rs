@@ -142,7 +142,7 @@ impl TokenWebhook {
             };
         }
         Ok(Some(TokenUser {
-            user: user(&answer),
+            user: user(&answer).into(),
             audiences: common,
             ..TokenUser::default()
         }))

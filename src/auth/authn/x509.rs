@@ -1,7 +1,7 @@
 //! X.509: verification of client certificates and the users they name, as Go's `crypto/x509` does
 //! it. Certificates of version 1 are accepted, which webpki refuses.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use jiff::Timestamp;
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -13,6 +13,9 @@ use x509_parser::extensions::{GeneralName, GeneralSubtree, ParsedExtension};
 use x509_parser::oid_registry::{OID_X509_EXT_NAME_CONSTRAINTS, OID_X509_EXT_SUBJECT_ALT_NAME};
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AttributeTypeAndValue, X509Version};
+
+use super::AuthnError;
+use crate::auth::User;
 
 /// The maximum number of certificates between a client's and a trusted one.
 pub const MAX_INTERMEDIATES: usize = 8;
@@ -53,6 +56,8 @@ pub struct Verified {
     pub fingerprint: String,
     /// The time at which the first certificate of the chain expires.
     pub not_after: Timestamp,
+    /// The user that it names, once somebody has asked: all requests of a connection share it.
+    pub user: OnceLock<Result<Arc<User>, AuthnError>>,
 }
 
 /// The reason a certificate is not accepted, in words for the log.
@@ -422,6 +427,7 @@ fn subject_of(
             .map(|byte| format!("{byte:02x}"))
             .collect(),
         not_after,
+        user: OnceLock::new(),
     };
     let subject = certificate.subject();
     // The last common name counts, as in Go.

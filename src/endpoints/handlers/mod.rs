@@ -77,9 +77,9 @@ const DEPRECATED: &str = "k8s.io/deprecated";
 
 /// The time that a request may take.
 fn time_limit(request: &Request) -> Duration {
-    let asked = request.query.get("timeout").unwrap_or_default();
-    match go::parse_duration(asked) {
-        Ok(nanos) if nanos > 0 => MAX_TIME.min(Duration::from_nanos(nanos.unsigned_abs())),
+    let asked = request.query.get("timeout").map(go::parse_duration);
+    match asked {
+        Some(Ok(nanos)) if nanos > 0 => MAX_TIME.min(Duration::from_nanos(nanos.unsigned_abs())),
         _ => MAX_TIME,
     }
 }

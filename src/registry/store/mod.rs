@@ -134,7 +134,7 @@ impl Store {
         if namespace.is_empty() {
             self.prefix()
         } else {
-            format!("{}{namespace}/", self.prefix())
+            [self.prefix().as_str(), namespace, "/"].concat()
         }
     }
 
@@ -161,7 +161,12 @@ impl Store {
         } else {
             ""
         };
-        Ok(format!("{}{name}", self.namespace_prefix(namespace)))
+        let folder = &self.resource.decl.storage_prefix;
+        let parts = match namespace {
+            "" => [&self.root, "/", folder, "/", name, "", ""],
+            _ => [&self.root, "/", folder, "/", namespace, "/", name],
+        };
+        Ok(parts.concat())
     }
 
     /// Returns the rules for the metadata of objects.

@@ -95,7 +95,7 @@ impl Filter for Authentication {
         };
         let known = ctx.request_mut().and_then(|request| {
             chain.authenticator.strip(&mut request.headers);
-            request.user = user.ok_or_else(Status::unauthorized)?.into();
+            request.user = user.ok_or_else(Status::unauthorized)?;
             Ok(())
         });
         ctx.annotations = annotations;
