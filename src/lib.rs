@@ -28,7 +28,9 @@ mod options;
 mod controlplane;
 mod aggregator;
 mod server;
+mod library;
 
+pub use library::{Builder, Error, Server};
 pub use server::main;
 
 /// The items that tests, benchmarks and fuzz targets outside the crate use. They are no interface:

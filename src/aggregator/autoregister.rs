@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use super::api_service::{ApiService, MANAGED_LABEL, Management, gvr};
 use super::catalog::Catalog;
-use super::queue::WorkQueue;
 use crate::base::supervise::catch_panic;
+use crate::base::work_queue::WorkQueue;
 use crate::controlplane::bootstrap::ObjectClient;
 use crate::controlplane::loopback_client::LoopbackClient;
 use crate::discovery::ranks::{self, Rank};

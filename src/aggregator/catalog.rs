@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::api_service::ApiService;
-use super::queue::WorkQueue;
+use crate::base::work_queue::WorkQueue;
 use crate::controlplane::informer::EventHandler;
 use crate::meta::Object;
 use crate::registry::resource::Hooks;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::availability::SERVICE_NAME;
-use super::queue::WorkQueue;
 use super::routes::Routes;
+use crate::base::work_queue::WorkQueue;
 use crate::controlplane::informer::EventHandler;
 use crate::meta::Object;
 use crate::meta::selector::FieldReader;

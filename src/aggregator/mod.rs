@@ -16,7 +16,6 @@ mod discovery_documents;
 mod endpoint_handlers;
 mod forward;
 mod openapi;
-mod queue;
 mod remote_user;
 mod routes;
 

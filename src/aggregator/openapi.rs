@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 
 use super::api_service::ApiService;
 use super::backend::{Answer, Ask, Backend};
-use super::queue::WorkQueue;
 use super::routes::{Route, Routes};
 use crate::auth::User;
 use crate::base::blocking::run_blocking;
 use crate::base::supervise::catch_panic;
+use crate::base::work_queue::WorkQueue;
 use crate::codec::json::Document;
 use crate::discovery::openapi::{RemoteDocument, RemoteSpec};
 use crate::meta::{Value, str_at};

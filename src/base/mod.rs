@@ -1,5 +1,6 @@
 //! Utilities that know nothing of Kubernetes: clock, random names, private files, and what async
-//! tasks need: cooperative yielding, blocking work, backoff, latches and panic supervision.
+//! tasks need: cooperative yielding, blocking work, backoff, work queues, latches and panic
+//! supervision.
 
 pub mod allowance;
 pub mod blocking;
@@ -10,3 +11,4 @@ pub mod files;
 pub mod latch;
 pub mod random;
 pub mod supervise;
+pub mod work_queue;

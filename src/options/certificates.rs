@@ -19,7 +19,7 @@ use rustls_pki_types::pem::PemObject;
 use super::aggregation::CLIENT_FLAGS;
 use super::config::{CertFiles, Config};
 pub use super::credential_files::{CertError, CertKeyPair, CredentialFile, FileContent};
-use super::data_dir;
+use super::own_files::{OwnFiles, Phase};
 use super::request_header::RequestHeader;
 use crate::auth::MASTERS;
 use crate::base::files::write_atomic;
@@ -61,49 +61,67 @@ pub struct Identity {
     pub admin: Option<Admin>,
 }
 
-/// The content of admin.kubeconfig.
+/// The credentials of the administrator.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Admin {
-    /// The path of the kubeconfig.
-    pub path: PathBuf,
+    /// The path of the kubeconfig; `None` where it is not written to a file.
+    pub path: Option<PathBuf>,
     /// PEM of what to trust, the client certificate and its key.
-    ca: String,
-    cert: String,
-    key: String,
+    pub ca: String,
+    pub cert: String,
+    pub key: String,
 }
 
 /// Not what it holds, which is a key.
 impl fmt::Debug for Admin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Admin({})", self.path.display())
+        let path = self.path.as_deref().unwrap_or(Path::new(""));
+        write!(f, "Admin({})", path.display())
     }
 }
 
+/// Returns the URL of a server that listens at `address`; unspecified addresses are reached by
+/// loopback.
+pub fn url(address: SocketAddr) -> String {
+    let host = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".to_owned(),
+        IpAddr::V6(ip) if ip.is_unspecified() => "[::1]".to_owned(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+        ip => ip.to_string(),
+    };
+    format!("https://{host}:{}", address.port())
+}
+
 impl Admin {
-    /// Writes the kubeconfig of a server that listens at `address`; unspecified addresses are
-    /// reached by loopback.
+    /// Returns the kubeconfig of a server that listens at `address`.
+    pub fn kubeconfig(&self, address: SocketAddr) -> String {
+        let encode = |pem: &str| BASE64_STANDARD.encode(pem);
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: keelson\n  cluster:\n    server: {}\n    \
+             certificate-authority-data: {}\nusers:\n- name: {ADMIN_NAME}\n  user:\n    client-certificate-data: {}\n    \
+             client-key-data: {}\ncontexts:\n- name: keelson\n  context:\n    cluster: keelson\n    user: {ADMIN_NAME}\n\
+             current-context: keelson\n",
+            url(address),
+            encode(&self.ca),
+            encode(&self.cert),
+            encode(&self.key),
+        )
+    }
+
+    /// Writes the kubeconfig of a server that listens at `address`, if it has a path.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn write(&self, address: SocketAddr) -> Result<(), CertError> {
-        let host = match address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".to_owned(),
-            IpAddr::V6(ip) if ip.is_unspecified() => "[::1]".to_owned(),
-            IpAddr::V6(ip) => format!("[{ip}]"),
-            ip => ip.to_string(),
+        let Some(path) = &self.path else {
+            return Ok(());
         };
-        let encode = |pem: &str| BASE64_STANDARD.encode(pem);
-        let text = format!(
-            "apiVersion: v1\nkind: Config\nclusters:\n- name: keelson\n  cluster:\n    server: https://{host}:{}\n    \
-             certificate-authority-data: {}\nusers:\n- name: {ADMIN_NAME}\n  user:\n    client-certificate-data: {}\n    \
-             client-key-data: {}\ncontexts:\n- name: keelson\n  context:\n    cluster: keelson\n    user: {ADMIN_NAME}\n\
-             current-context: keelson\n",
-            address.port(),
-            encode(&self.ca),
-            encode(&self.cert),
-            encode(&self.key),
-        );
-        write(&self.path, text.as_bytes(), true)
+        write_atomic(path, self.kubeconfig(address).as_bytes(), true).map_err(|source| {
+            CertError::File {
+                file: CredentialFile::own(path),
+                source,
+            }
+        })
     }
 }
 
@@ -112,30 +130,47 @@ impl Admin {
 ///
 /// # Errors
 /// Files that cannot be read, written or understood.
+#[cfg(test)]
 pub fn prepare(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Identity, CertError> {
-    let pki = config.data_dir.join(data_dir::PKI);
+    let (identity, files) = make(config, advertise, now)?;
+    files.write()?;
+    Ok(identity)
+}
+
+/// Reads what the flags name and makes the rest, which is to be written before the server is used:
+/// the next start reads it.
+///
+/// # Errors
+/// Files that cannot be read or understood.
+pub fn make(
+    config: &Config,
+    advertise: IpAddr,
+    now: Timestamp,
+) -> Result<(Identity, OwnFiles), CertError> {
+    let mut files = OwnFiles::new(config.data_dir.as_deref());
+    let pki = files.pki();
     let own_client_ca = config.authentication.client_ca.is_none();
-    let (serving, serving_ca) = serving(config, &pki, advertise, now)?;
+    let (serving, serving_ca) = serving(config, &mut files, advertise, now)?;
     let client_ca = match &config.authentication.client_ca {
         Some(path) => CredentialFile::of_flag("client-ca-file", path).read()?,
         None => {
-            Authority::load_or_make(&pki, "ca", CA_NAME, now)?;
-            CredentialFile::own(pki.join("ca.crt")).read()?
+            Authority::load_or_make(&mut files, "ca", CA_NAME, now)?;
+            files.read(&pki.join("ca.crt"))?
         }
     };
     let admin = if own_client_ca {
-        Some(admin(&config.data_dir, &pki, serving_ca, now)?)
+        Some(admin(&mut files, serving_ca, now)?)
     } else {
         None
     };
-    let request_header = front_proxy(config, &pki, own_client_ca, now)?;
-    let proxy_client = proxy_client(config, &pki, own_client_ca)?;
+    let request_header = front_proxy(config, &mut files, own_client_ca, now)?;
+    let proxy_client = proxy_client(config, &files, own_client_ca)?;
     let token_file = config.authentication.token_file.as_deref();
     let token_file = token_file
         .map(|path| CredentialFile::of_flag("token-auth-file", path).read())
         .transpose()?;
-    let (signing_key, public_keys) = service_account_keys(config, &pki)?;
-    Ok(Identity {
+    let (signing_key, public_keys) = service_account_keys(config, &mut files)?;
+    let identity = Identity {
         serving,
         client_ca,
         request_header,
@@ -144,12 +179,13 @@ pub fn prepare(config: &Config, advertise: IpAddr, now: Timestamp) -> Result<Ide
         signing_key,
         public_keys,
         admin,
-    })
+    };
+    Ok((identity, files))
 }
 
 /// Makes those of the server's own certificates anew whose end is near, or that are gone; what the
-/// flags name is left alone. Returns what admin.kubeconfig should hold now, where it is this
-/// server's to write.
+/// flags name is left alone, and so is what is in memory, which is made for as long as its
+/// authority. Returns what admin.kubeconfig should hold now, where it is this server's to write.
 ///
 /// # Errors
 /// Files that cannot be read or written.
@@ -158,23 +194,26 @@ pub fn renew(
     advertise: IpAddr,
     now: Timestamp,
 ) -> Result<Option<Admin>, CertError> {
-    let pki = config.data_dir.join(data_dir::PKI);
+    let mut files = OwnFiles::new(config.data_dir.as_deref());
     let own_client_ca = config.authentication.client_ca.is_none();
-    let serving_ca = match (&config.serving.tls, own_client_ca) {
-        (Some(_), false) => return Ok(None),
-        _ => serving(config, &pki, advertise, now)?.1,
-    };
-    if !own_client_ca {
+    if files.in_memory() || (config.serving.tls.is_some() && !own_client_ca) {
         return Ok(None);
     }
-    front_proxy(config, &pki, own_client_ca, now)?;
-    admin(&config.data_dir, &pki, serving_ca, now).map(Some)
+    let (_, serving_ca) = serving(config, &mut files, advertise, now)?;
+    let admin = if own_client_ca {
+        front_proxy(config, &mut files, own_client_ca, now)?;
+        Some(admin(&mut files, serving_ca, now)?)
+    } else {
+        None
+    };
+    files.write()?;
+    Ok(admin)
 }
 
 /// The serving certificate, and the PEM of what a client has to trust for it.
 fn serving(
     config: &Config,
-    pki: &Path,
+    own: &mut OwnFiles,
     advertise: IpAddr,
     now: Timestamp,
 ) -> Result<(CertKeyPair, String), CertError> {
@@ -183,27 +222,36 @@ fn serving(
         let trusted = pair.cert.text()?.to_owned();
         return Ok((pair, trusted));
     }
-    let folder = config.serving.cert_dir.as_deref().unwrap_or(pki);
+    let folder = config.serving.cert_dir.clone().unwrap_or_else(|| own.pki());
     let files = CertFiles {
         cert: folder.join("apiserver.crt"),
         key: folder.join("apiserver.key"),
     };
-    let exists = files.cert.exists() && files.key.exists();
+    let exists = own.exists(&files.cert) && own.exists(&files.key);
     if exists && config.serving.cert_dir.is_some() {
         // Chosen by the user: used with any names.
         let pair = CertKeyPair::read(&files, Some(["cert-dir", "cert-dir"]))?;
         let trusted = pair.cert.text()?.to_owned();
         return Ok((pair, trusted));
     }
-    let ca = Authority::load_or_make(pki, "ca", CA_NAME, now)?;
+    let ca = Authority::load_or_make(own, "ca", CA_NAME, now)?;
     let names = serving_names(config, advertise);
-    if !(exists && is_reusable(&files.cert, &names, now)) {
-        let mut params = params("kube-apiserver", &[], CERTIFICATE_YEARS, now);
+    if !(exists && is_reusable(own, &files.cert, &names, now)) {
+        let mut params = params("kube-apiserver", &[], years(own), now);
         params.subject_alt_names = CertificateParams::new(names)?.subject_alt_names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        ca.issue(params, &files)?;
+        ca.issue(own, params, &files)?;
     }
-    Ok((CertKeyPair::read(&files, None)?, ca.cert_pem))
+    Ok((own.read_pair(&files)?, ca.cert_pem))
+}
+
+/// Returns the years for which certificates are valid. Those in memory are not renewed.
+fn years(files: &OwnFiles) -> i16 {
+    if files.in_memory() {
+        CA_YEARS
+    } else {
+        CERTIFICATE_YEARS
+    }
 }
 
 /// The names that clients inside and outside of the cluster use.
@@ -238,10 +286,14 @@ fn hostname() -> String {
 }
 
 /// Reports whether a certificate has all these names and is valid for long enough.
-fn is_reusable(path: &Path, names: &[String], now: Timestamp) -> bool {
+fn is_reusable(files: &OwnFiles, path: &Path, names: &[String], now: Timestamp) -> bool {
     use x509_parser::extensions::GeneralName;
     use x509_parser::prelude::FromDer;
-    let Ok(der) = CertificateDer::from_pem_file(path) else {
+    let read = files.read(path);
+    let Some(der) = read
+        .ok()
+        .and_then(|content| CertificateDer::from_pem_slice(&content.bytes).ok())
+    else {
         return false;
     };
     let Ok((_, certificate)) = x509_parser::certificate::X509Certificate::from_der(&der) else {
@@ -266,17 +318,12 @@ fn is_reusable(path: &Path, names: &[String], now: Timestamp) -> bool {
     in_time && names.iter().all(has)
 }
 
-fn admin(
-    folder: &Path,
-    pki: &Path,
-    serving_ca: String,
-    now: Timestamp,
-) -> Result<Admin, CertError> {
-    let files = client_pair(pki, ["ca", CA_NAME], "admin", ADMIN_NAME, &[MASTERS], now)?;
-    let pair = CertKeyPair::read(&files, None)?;
+fn admin(own: &mut OwnFiles, serving_ca: String, now: Timestamp) -> Result<Admin, CertError> {
+    let files = client_pair(own, ["ca", CA_NAME], "admin", ADMIN_NAME, &[MASTERS], now)?;
+    let pair = own.read_pair(&files)?;
     let (cert, key) = (pair.cert.text()?.to_owned(), pair.key.text()?.to_owned());
     Ok(Admin {
-        path: folder.join(data_dir::KUBECONFIG),
+        path: own.kubeconfig(),
         ca: serving_ca,
         cert,
         key,
@@ -288,7 +335,7 @@ type FrontProxy = Option<(RequestHeader, FileContent)>;
 /// The front proxy of the flags; one of its own for a server that makes its own client authority.
 fn front_proxy(
     config: &Config,
-    pki: &Path,
+    files: &mut OwnFiles,
     own: bool,
     now: Timestamp,
 ) -> Result<FrontProxy, CertError> {
@@ -303,14 +350,14 @@ fn front_proxy(
         return Ok(None);
     }
     client_pair(
-        pki,
+        files,
         ["front-proxy-ca", FRONT_PROXY_CA_NAME],
         "front-proxy-client",
         FRONT_PROXY_NAME,
         &[],
         now,
     )?;
-    let ca = pki.join("front-proxy-ca.crt");
+    let ca = files.pki().join("front-proxy-ca.crt");
     let header = RequestHeader {
         client_ca: Some(ca.clone()),
         allowed_names: vec![FRONT_PROXY_NAME.to_owned()],
@@ -319,31 +366,32 @@ fn front_proxy(
         group_headers: vec!["X-Remote-Group".to_owned()],
         extra_prefixes: vec!["X-Remote-Extra-".to_owned()],
     };
-    Ok(Some((header, CredentialFile::own(ca).read()?)))
+    Ok(Some((header, files.read(&ca)?)))
 }
 
 /// The certificate of the flags; that of the front proxy of a server that has its own.
 fn proxy_client(
     config: &Config,
-    pki: &Path,
+    own: &OwnFiles,
     own_client_ca: bool,
 ) -> Result<Option<CertKeyPair>, CertError> {
     if let Some(files) = &config.aggregation.client {
         return CertKeyPair::read(files, Some(CLIENT_FLAGS)).map(Some);
     }
     let is_own = own_client_ca && config.authentication.request_header.client_ca.is_none();
+    let pki = own.pki();
     let files = CertFiles {
         cert: pki.join("front-proxy-client.crt"),
         key: pki.join("front-proxy-client.key"),
     };
-    is_own.then(|| CertKeyPair::read(&files, None)).transpose()
+    is_own.then(|| own.read_pair(&files)).transpose()
 }
 
 /// The key that signs, if there is one, and those that verify.
 type AccountKeys = (Option<FileContent>, Vec<FileContent>);
 
 /// The signing key and the public keys of service account tokens.
-fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, CertError> {
+fn service_account_keys(config: &Config, own: &mut OwnFiles) -> Result<AccountKeys, CertError> {
     let accounts = &config.service_accounts;
     if accounts.signing_endpoint.is_some() {
         return Ok((None, Vec::new()));
@@ -360,13 +408,14 @@ fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, Cert
         }
         (None, false) => None,
         (None, true) => {
-            let path = pki.join("sa.key");
-            if !path.exists() {
+            let path = own.pki().join("sa.key");
+            if !own.exists(&path) {
                 let key = KeyPair::generate()?;
-                write(&path, key.serialize_pem().as_bytes(), true)?;
-                write(&pki.join("sa.pub"), key.public_key_pem().as_bytes(), false)?;
+                let public = own.pki().join("sa.pub");
+                own.keep(&path, key.serialize_pem().into(), Phase::AuthorityKey);
+                own.keep(&public, key.public_key_pem().into(), Phase::Authority);
             }
-            Some(CredentialFile::own(path).read()?)
+            Some(own.read(&path)?)
         }
     };
     if let (true, Some(key)) = (public.is_empty(), &signing) {
@@ -377,22 +426,23 @@ fn service_account_keys(config: &Config, pki: &Path) -> Result<AccountKeys, Cert
 
 /// A client certificate by a self-made authority (its file and name), made if it is missing or old.
 fn client_pair(
-    pki: &Path,
+    own: &mut OwnFiles,
     [ca, ca_name]: [&str; 2],
     file: &str,
     name: &str,
     groups: &[&str],
     now: Timestamp,
 ) -> Result<CertFiles, CertError> {
+    let pki = own.pki();
     let files = CertFiles {
         cert: pki.join(format!("{file}.crt")),
         key: pki.join(format!("{file}.key")),
     };
-    let ca = Authority::load_or_make(pki, ca, ca_name, now)?;
-    if !(files.key.exists() && is_reusable(&files.cert, &[], now)) {
-        let mut params = params(name, groups, CERTIFICATE_YEARS, now);
+    let ca = Authority::load_or_make(own, ca, ca_name, now)?;
+    if !(own.exists(&files.key) && is_reusable(own, &files.cert, &[], now)) {
+        let mut params = params(name, groups, years(own), now);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        ca.issue(params, &files)?;
+        ca.issue(own, params, &files)?;
     }
     Ok(files)
 }
@@ -405,14 +455,15 @@ struct Authority {
 
 impl Authority {
     fn load_or_make(
-        folder: &Path,
+        own: &mut OwnFiles,
         file: &str,
         name: &str,
         now: Timestamp,
     ) -> Result<Self, CertError> {
+        let pki = own.pki();
         let files = CertFiles {
-            cert: folder.join(format!("{file}.crt")),
-            key: folder.join(format!("{file}.key")),
+            cert: pki.join(format!("{file}.crt")),
+            key: pki.join(format!("{file}.key")),
         };
         let mut params = params(name, &[], CA_YEARS, now);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -421,8 +472,8 @@ impl Authority {
             KeyUsagePurpose::DigitalSignature,
             KeyUsagePurpose::CrlSign,
         ];
-        let key = if files.cert.exists() && files.key.exists() {
-            let found = CertKeyPair::read(&files, None)?;
+        let key = if own.exists(&files.cert) && own.exists(&files.key) {
+            let found = own.read_pair(&files)?;
             let key =
                 KeyPair::from_pem(found.key.text()?).map_err(|why| found.key.file.error(why))?;
             if is_ours_and_ends(&found, name, now)? {
@@ -430,42 +481,39 @@ impl Authority {
                     "{} is made anew with the same key: its end is near",
                     files.cert.display()
                 );
-                write(
-                    &files.cert,
-                    params.self_signed(&key)?.pem().as_bytes(),
-                    false,
-                )?;
+                let pem = params.self_signed(&key)?.pem();
+                own.keep(&files.cert, pem.into(), Phase::Authority);
             }
             key
         } else {
             let key = KeyPair::generate()?;
-            write(&files.key, key.serialize_pem().as_bytes(), true)?;
-            write(
-                &files.cert,
-                params.self_signed(&key)?.pem().as_bytes(),
-                false,
-            )?;
+            let pem = params.self_signed(&key)?.pem();
+            own.keep(&files.key, key.serialize_pem().into(), Phase::AuthorityKey);
+            own.keep(&files.cert, pem.into(), Phase::Authority);
             key
         };
         // Names and key identifier follow from `params` and the key, so the certificate need not be
         // parsed.
         Ok(Self {
-            cert_pem: CredentialFile::own(files.cert).read()?.text()?.to_owned(),
+            cert_pem: own.read(&files.cert)?.text()?.to_owned(),
             issuer: Issuer::new(params, key),
         })
     }
 
     /// Makes a certificate with a key of its own; the certificate of this authority follows it in
     /// the file.
-    fn issue(&self, params: CertificateParams, files: &CertFiles) -> Result<(), CertError> {
+    fn issue(
+        &self,
+        own: &mut OwnFiles,
+        params: CertificateParams,
+        files: &CertFiles,
+    ) -> Result<(), CertError> {
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, &self.issuer)?;
-        write(&files.key, key.serialize_pem().as_bytes(), true)?;
-        write(
-            &files.cert,
-            format!("{}{}", cert.pem(), self.cert_pem).as_bytes(),
-            false,
-        )
+        let chain = format!("{}{}", cert.pem(), self.cert_pem);
+        own.keep(&files.key, key.serialize_pem().into(), Phase::Key);
+        own.keep(&files.cert, chain.into(), Phase::Certificate);
+        Ok(())
     }
 }
 
@@ -512,14 +560,6 @@ fn params(name: &str, groups: &[&str], years: i16, now: Timestamp) -> Certificat
     params
 }
 
-/// Writes a file whole or not at all, readable by its owner alone if it is secret.
-fn write(path: &Path, content: &[u8], secret: bool) -> Result<(), CertError> {
-    write_atomic(path, content, secret).map_err(|source| CertError::File {
-        file: CredentialFile::own(path),
-        source,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::flags::{Command, parse};
@@ -547,6 +587,7 @@ mod tests {
         );
         let now = Timestamp::now();
         assert!(is_reusable(
+            &OwnFiles::new(None),
             &folder.path().join("pki/apiserver.crt"),
             &[
                 "kubernetes.default.svc".into(),
@@ -556,6 +597,7 @@ mod tests {
             now
         ));
         assert!(!is_reusable(
+            &OwnFiles::new(None),
             &folder.path().join("pki/apiserver.crt"),
             &["example.com".into()],
             now

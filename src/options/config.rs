@@ -21,6 +21,7 @@ use super::flags::{Command, FeatureGates, FlagError, Flags, parse, split_list};
 use super::request_header::RequestHeader;
 use crate::admission::plugins::{self, Support};
 use crate::endpoints::kubelet::KubeletConfig;
+use crate::storage::embedded::Medium;
 
 /// The issuer of service account tokens where none is given.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -37,8 +38,8 @@ pub const MAX_GOAWAY_CHANCE: f64 = 0.02;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The folder of the embedded store and self-made certificates. It is not touched if neither is
-    /// needed.
-    pub(crate) data_dir: PathBuf,
+    /// needed. `None` for a server that keeps both in memory.
+    pub(crate) data_dir: Option<PathBuf>,
     pub(crate) serving: Serving,
     pub(crate) storage: StorageConfig,
     pub(crate) authentication: Authentication,
@@ -105,6 +106,8 @@ pub struct SniCert {
 pub struct StorageConfig {
     /// Empty for the embedded store.
     pub(crate) etcd_servers: Vec<String>,
+    /// The medium of the embedded store.
+    pub(crate) medium: Medium,
     /// Other servers for some resources.
     pub(crate) etcd_overrides: Vec<EtcdOverride>,
     pub(crate) etcd_ca: Option<PathBuf>,
@@ -335,7 +338,7 @@ impl Config {
             }
         };
         Ok(Self {
-            data_dir: flags.text("data-dir").into(),
+            data_dir: Some(flags.text("data-dir").into()),
             serving: Serving::from_flags(flags)?,
             storage: StorageConfig::from_flags(flags)?,
             authentication: Authentication::from_flags(flags)?,
@@ -428,6 +431,7 @@ impl StorageConfig {
     fn from_flags(flags: &Flags) -> Result<Self, FlagError> {
         Ok(Self {
             etcd_servers: flags.list("etcd-servers"),
+            medium: medium(flags)?,
             etcd_overrides: flags
                 .list("etcd-servers-overrides")
                 .iter()
@@ -450,6 +454,24 @@ impl StorageConfig {
             encryption: encryption_file(flags)?,
         })
     }
+}
+
+/// Returns what the embedded store is on.
+fn medium(flags: &Flags) -> Result<Medium, FlagError> {
+    let named = [
+        ("in-memory", Medium::Memory),
+        ("unsafe-no-fsync", Medium::UnsyncedFile),
+    ];
+    let mut given = named.into_iter().filter(|(name, _)| flags.switch(name));
+    let Some((name, medium)) = given.next() else {
+        return Ok(Medium::File);
+    };
+    if !flags.list("etcd-servers").is_empty() {
+        return Err(FlagError::new(format!(
+            "--{name} is about the embedded store, and --etcd-servers names another"
+        )));
+    }
+    Ok(medium)
 }
 
 /// Returns the file of the EncryptionConfiguration, if there is one.

@@ -28,6 +28,14 @@ pub enum CertError {
     Make(#[from] rcgen::Error),
 }
 
+/// The folder in the paths of files that are in memory alone.
+pub const MEMORY: &str = "(memory)";
+
+/// Reports whether a path is that of a file in memory.
+pub fn is_in_memory(path: &Path) -> bool {
+    path.starts_with(MEMORY)
+}
+
 /// A file, and the flag that names it; no flag names those that the server makes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialFile {
@@ -80,9 +88,12 @@ impl CredentialFile {
         }
     }
 
-    /// Reports whether it can be read only once, as a pipe can: what was read at the start is all
-    /// there is.
-    pub fn is_pipe(&self) -> bool {
+    /// Reports whether it can be read only once, as a pipe can, or is in memory: what was read at
+    /// the start is all there is.
+    pub fn is_read_once(&self) -> bool {
+        if is_in_memory(&self.path) {
+            return true;
+        }
         #[cfg(unix)]
         {
             use std::os::unix::fs::FileTypeExt;

@@ -118,6 +118,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("goaway-chance", CONNECTIONS, "goaway_chance_moves_clients"),
     ("help", "src/options/flags/mod.rs", "help_and_version_win_over_the_rest"),
     ("http2-max-streams-per-connection", WIRE, "tls_is_as_the_flags_say"),
+    ("in-memory", WIRE, "the_embedded_store_is_on_what_the_flags_say"),
     ("kubelet-certificate-authority", STREAMS, "kubelets_must_be_who_they_are_said_to_be"),
     ("kubelet-client-certificate", STREAMS, "kubelets_see_the_client_certificate_and_no_credentials_of_clients"),
     ("kubelet-client-key", STREAMS, "kubelets_see_the_client_certificate_and_no_credentials_of_clients"),
@@ -176,6 +177,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("version", "src/options/flags/mod.rs", "help_and_version_win_over_the_rest"),
     ("watch-cache", WIRE, "events_and_history_end_when_the_flags_say"),
     ("watch-cache-sizes", WIRE, "resources_without_a_watch_cache_are_read_from_etcd"),
+    ("unsafe-no-fsync", WIRE, "the_embedded_store_is_on_what_the_flags_say"),
     ("worker-threads", WIRE, "worker_threads_follow_the_flag_only"),
 ];
 

@@ -17,6 +17,7 @@ pub mod data_dir;
 mod flag_coverage;
 mod flag_readers;
 pub mod flags;
+pub mod own_files;
 pub mod request_header;
 
 pub use config::{Checked, check};

@@ -106,6 +106,12 @@ impl Registry {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    /// Lets go of all custom resources, whose conversion may use this registry: for the end of a
+    /// server in a process that goes on.
+    pub fn close(&self) {
+        self.custom.store(Arc::default());
+    }
+
     /// The stores of custom resources, by version and plural.
     pub fn custom(&self) -> Arc<HashMap<Gvr, Arc<Store>>> {
         self.custom.load_full()

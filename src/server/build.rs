@@ -518,7 +518,7 @@ async fn extensions(
         Some(webhooks),
         clock,
     );
-    hooks.attach(extensions.clone());
+    hooks.attach(&extensions);
     watch_definitions(definitions, &extensions, informers).await?;
     Ok(extensions)
 }

@@ -437,6 +437,7 @@ mod tests {
     use crate::options::config::Config;
     use crate::options::credential_files::ServingCert;
     use crate::options::flags::{Command, parse};
+    use crate::server::reload::SighupListener;
     use crate::server::run::{Prepared, prepare};
     use crate::server::tls;
     use rustls_pki_types::pem::PemObject;
@@ -860,7 +861,7 @@ mod tests {
         // Trees are walked on a stack that is larger than this thread's.
         let prepared = std::thread::Builder::new().stack_size(STACK_BYTES).spawn({
             let (runtime, shutdown) = (tokio::runtime::Handle::current(), shutdown.clone());
-            move || runtime.block_on(prepare(config, &shutdown))
+            move || runtime.block_on(prepare(config, &shutdown, SighupListener::deaf()))
         });
         let prepared = tokio::task::spawn_blocking(|| prepared.expect("a thread").join())
             .await

@@ -82,7 +82,7 @@ impl WatchedFiles {
     /// Applies what the files hold if it is not in use, and was there at the last look, too.
     /// Returns true if it was not, so that the file is checked again.
     fn check(&mut self) -> bool {
-        if self.files.iter().any(CredentialFile::is_pipe) {
+        if self.files.iter().any(CredentialFile::is_read_once) {
             return false;
         }
         let contents = match self.read() {
@@ -388,6 +388,14 @@ impl SighupListener {
         }
         #[cfg(not(unix))]
         Self {}
+    }
+
+    /// Hears nothing: what the signal does is the process's own affair.
+    pub fn deaf() -> Self {
+        Self {
+            #[cfg(unix)]
+            signal: None,
+        }
     }
 
     /// Waits for the next one.

@@ -3,12 +3,14 @@
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZero;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 
 use super::auditing;
 use super::build::{BuildError, BuiltServer, build_server, hostname};
@@ -34,6 +36,7 @@ use crate::options::certificates::{self, Admin, CertError, Identity};
 use crate::options::config::{Config, MIN_WORKER_THREADS, StorageConfig};
 use crate::options::data_dir;
 use crate::options::flags::{self, Command, FlagError, Flags};
+use crate::options::own_files::OwnFiles;
 use crate::registry::store::DefaultingStorage;
 use crate::storage::compaction::Compactor;
 use crate::storage::embedded::Embedded;
@@ -77,6 +80,8 @@ pub enum RunError {
     },
     #[error(transparent)]
     Build(#[from] BuildError),
+    #[error("the server does not become ready: {0}")]
+    NotReady(String),
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -153,7 +158,10 @@ fn start(flags: &Flags) -> Result<(), RunError> {
 /// Returns the runtime: one thread for each processor, and two at least, so that a task that
 /// computes long does not stop all others. The number is always set, so that no environment
 /// variable of tokio's counts.
-fn runtime(worker_threads: Option<usize>) -> io::Result<Runtime> {
+///
+/// # Errors
+/// The system has no threads left.
+pub fn runtime(worker_threads: Option<usize>) -> io::Result<Runtime> {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let threads = worker_threads.unwrap_or(processors).max(MIN_WORKER_THREADS);
     Builder::new_multi_thread()
@@ -167,51 +175,82 @@ fn runtime(worker_threads: Option<usize>) -> io::Result<Runtime> {
 ///
 /// # Errors
 /// The server cannot start: its store, certificates or address are not to be had.
-pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
-    let drain = if config.shutdown.send_retry_after {
-        // Requests have finished before it closes.
-        CLOSE_TIMEOUT
-    } else {
-        config.requests.timeout.max(config.shutdown.watch_grace)
-    };
+async fn run(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     let prepared = tokio::select! {
-        prepared = prepare(config, &shutdown) => prepared?,
+        prepared = prepare(config, &shutdown, SighupListener::listen()) => prepared?,
         // It may be waiting for a store that never answers.
         () = shutdown.stopped() => return Ok(()),
     };
-    let Prepared {
-        listener,
-        chain,
-        endpoint_reconciler,
-    } = prepared;
-    let auditor = chain.auditor.clone();
-    let leaving = shutdown.clone();
-    let endpoint_reconciler = tokio::spawn(async move {
-        endpoint_reconciler.run(leaving.stopping()).await;
-        leaving.set_deregistered();
-    });
-    listener.serve(Arc::new(chain), shutdown, drain).await;
-    if let Some(auditor) = auditor {
-        auditor.shut_down().await;
+    match prepared
+        .admin
+        .as_ref()
+        .and_then(|admin| admin.path.as_ref())
+    {
+        Some(kubeconfig) => introduce(kubeconfig)?,
+        None => tracing::info!("serving on {}", prepared.address),
     }
-    // It deregisters the server while the requests that run finish, in a bounded time.
-    if endpoint_reconciler.await.is_err() {
-        tracing::error!("what keeps the cluster's objects has panicked");
-    }
+    prepared.serve(shutdown).await;
     Ok(())
 }
 
 /// A server that is about to serve.
-pub(super) struct Prepared {
+pub struct Prepared {
     pub listener: Listener,
     pub chain: HandlerChain,
     pub endpoint_reconciler: EndpointReconciler,
+    /// The address that it listens on.
+    pub address: SocketAddr,
+    /// Present where the server made its own client authority.
+    pub admin: Option<Admin>,
+    /// The time that connections have to finish once it closes.
+    drain: Duration,
 }
 
-/// Opens the store, binds the address and puts the handler together.
-pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepared, RunError> {
-    let (config, clock, hangup) = (Arc::new(config), Clock::system(), SighupListener::listen());
-    data_dir::secure(&config.data_dir);
+impl Prepared {
+    /// Serves until `shutdown` closes.
+    pub async fn serve(self, shutdown: Shutdown) {
+        let auditor = self.chain.auditor.clone();
+        let (leaving, endpoint_reconciler) = (shutdown.clone(), self.endpoint_reconciler);
+        let endpoint_reconciler = tokio::spawn(async move {
+            endpoint_reconciler.run(leaving.stopping()).await;
+            leaving.set_deregistered();
+        });
+        let handler = Arc::new(self.chain);
+        self.listener.serve(handler, shutdown, self.drain).await;
+        if let Some(auditor) = auditor {
+            auditor.shut_down().await;
+        }
+        // It deregisters the server while the requests that run finish, in a bounded time.
+        if endpoint_reconciler.await.is_err() {
+            tracing::error!("what keeps the cluster's objects has panicked");
+        }
+    }
+}
+
+/// Returns the time that connections have to finish.
+fn drain_timeout(config: &Config) -> Duration {
+    if config.shutdown.send_retry_after {
+        // Requests have finished before it closes.
+        CLOSE_TIMEOUT
+    } else {
+        config.requests.timeout.max(config.shutdown.watch_grace)
+    }
+}
+
+/// Opens the store, binds the address and puts the handler together. Files are read again when they
+/// change, and at once upon `hangup`.
+///
+/// # Errors
+/// The store, certificates or address are not to be had.
+pub async fn prepare(
+    config: Config,
+    shutdown: &Shutdown,
+    hangup: SighupListener,
+) -> Result<Prepared, RunError> {
+    let (config, clock) = (Arc::new(config), Clock::system());
+    if let Some(folder) = &config.data_dir {
+        data_dir::secure(folder);
+    }
     let auditor = auditing::start(&config.audit, &clock).map_err(RunError::Audit)?;
     let health = Arc::new(Health::default());
     // The store comes first: it is what a second server on the same directory fails on.
@@ -219,7 +258,8 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     let encryption = encryption(&config.storage, &health, shutdown).await?;
     let storage = open_storage(&config, encryption.as_ref(), &mut etcds).await?;
     let advertise = advertise_address(&config);
-    let identity = Arc::new(certificates::prepare(&config, advertise, clock.now())?);
+    let (identity, own_files) = certificates::make(&config, advertise, clock.now())?;
+    let identity = Arc::new(identity);
     let (tls, certificates) = tls::set_up(&config.serving, &identity.serving)?;
     let listen = |source| RunError::Listen {
         address: SocketAddr::new(config.serving.bind_address, config.serving.port),
@@ -227,6 +267,8 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     };
     let listener = Listener::bind(&config.serving, tls).map_err(listen)?;
     let address = listener.address()?;
+    // The disk takes its time, and nobody reads them before the end of this.
+    let written = write_own_files(own_files, identity.admin.clone(), address);
     let backend = Backend::new(storage, &config.storage);
     let storage_overrides =
         open_overrides(&config.storage, encryption.as_ref(), &mut etcds).await?;
@@ -250,6 +292,7 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
         authentication,
         watched,
     } = build_server(&deps).await?;
+    written.await.map_err(io::Error::other)??;
     let mut reloader = Reloader::new(
         &deps,
         address,
@@ -261,22 +304,42 @@ pub(super) async fn prepare(config: Config, shutdown: &Shutdown) -> Result<Prepa
     reloader.add(reload::etcd_watched_files(&etcd_files, etcds));
     watched.into_iter().for_each(|source| reloader.add(source));
     tokio::spawn(reloader.run(hangup, shutdown.clone()));
-    if let Some(interval) = config.storage.compaction_interval {
-        for backend in std::iter::once(&backend).chain(deps.storage_overrides.backends()) {
-            tokio::spawn(compact(backend.clone(), interval, shutdown.clone()));
-        }
-    }
-    if let Some(admin) = &identity.admin {
-        admin.write(address)?;
-        introduce(admin)?;
-    } else {
-        tracing::info!("serving on {address}");
-    }
+    spawn_compactors(&config, &backend, &deps.storage_overrides, shutdown);
     Ok(Prepared {
         listener,
         chain,
         endpoint_reconciler,
+        address,
+        admin: identity.admin.clone(),
+        drain: drain_timeout(&config),
     })
+}
+
+/// Writes what the server has made itself, and the kubeconfig of a server at that address.
+fn write_own_files(
+    files: OwnFiles,
+    admin: Option<Admin>,
+    address: SocketAddr,
+) -> JoinHandle<Result<(), CertError>> {
+    tokio::task::spawn_blocking(move || {
+        files.write()?;
+        admin.map_or(Ok(()), |admin| admin.write(address))
+    })
+}
+
+/// Compacts all stores from time to time, unless others are to.
+fn spawn_compactors(
+    config: &Config,
+    backend: &Backend,
+    others: &StorageOverrides,
+    shutdown: &Shutdown,
+) {
+    let Some(interval) = config.storage.compaction_interval else {
+        return;
+    };
+    for backend in std::iter::once(backend).chain(others.backends()) {
+        tokio::spawn(compact(backend.clone(), interval, shutdown.clone()));
+    }
 }
 
 /// The encryption of the stores, if there is any.
@@ -312,7 +375,8 @@ async fn open_storage(
     etcds: &mut Vec<Arc<Etcd3>>,
 ) -> Result<Arc<dyn Storage>, RunError> {
     if config.storage.etcd_servers.is_empty() {
-        let embedded = Arc::new(Embedded::open(&config.data_dir)?);
+        let folder = config.data_dir.as_deref().unwrap_or(Path::new(""));
+        let embedded = Arc::new(Embedded::open_on(config.storage.medium, folder)?);
         return Ok(readable(embedded, encryption, &config.storage.prefix));
     }
     let etcd = open_etcd(&config.storage, &config.storage.etcd_servers, etcds).await?;
@@ -430,8 +494,8 @@ fn advertise_address(config: &Config) -> IpAddr {
 }
 
 /// Prints how to go on to the terminal.
-fn introduce(admin: &Admin) -> io::Result<()> {
-    let path = std::path::absolute(&admin.path).unwrap_or_else(|_| admin.path.clone());
+fn introduce(kubeconfig: &Path) -> io::Result<()> {
+    let path = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
     let mut out = io::stdout().lock();
     writeln!(out, "\nKeelson is ready. In another terminal:\n")?;
     writeln!(

@@ -59,9 +59,28 @@ impl Shutdown {
         self.closing.trigger();
     }
 
-    /// Shuts down at the first signal: stops, drains after the delay of the configuration, and
-    /// closes; where new requests are to be told to go elsewhere, when those that run have finished
-    /// or had `request_timeout`. A second signal exits the process at once.
+    /// Shuts down: stops, drains after the delay of the configuration, and closes; where new
+    /// requests are to be told to go elsewhere, when those that run have finished or had
+    /// `request_timeout`.
+    pub async fn leave(&self, config: &config::Shutdown, request_timeout: Duration) {
+        tracing::info!("shutting down");
+        self.stop();
+        // Requests come in for as long as others take this server for an endpoint.
+        tokio::join!(tokio::time::sleep(config.delay), self.deregistered.wait());
+        self.drain(config.watch_grace, requests::open_long_running());
+        if config.send_retry_after {
+            let longest = request_timeout.max(config.watch_grace);
+            if tokio::time::timeout(longest, self.finished())
+                .await
+                .is_err()
+            {
+                tracing::warn!("requests were still running after {longest:?}");
+            }
+        }
+        self.close();
+    }
+
+    /// [`Shutdown::leave`] at the first signal. A second signal exits the process at once.
     pub async fn on_signals(
         self,
         mut signals: Signals,
@@ -69,25 +88,8 @@ impl Shutdown {
         request_timeout: Duration,
     ) {
         signals.next().await;
-        tracing::info!("shutting down");
-        self.stop();
-        let leave = async {
-            // Requests come in for as long as others take this server for an endpoint.
-            tokio::join!(tokio::time::sleep(config.delay), self.deregistered.wait());
-            self.drain(config.watch_grace, requests::open_long_running());
-            if config.send_retry_after {
-                let longest = request_timeout.max(config.watch_grace);
-                if tokio::time::timeout(longest, self.finished())
-                    .await
-                    .is_err()
-                {
-                    tracing::warn!("requests were still running after {longest:?}");
-                }
-            }
-            self.close();
-        };
         tokio::select! {
-            () = leave => {}
+            () = self.leave(&config, request_timeout) => {}
             () = signals.next() => process::exit(1),
         }
         signals.next().await;

@@ -894,3 +894,28 @@ async fn resources_without_a_watch_cache_are_read_from_etcd() {
         assert_eq!(asked < f64::from(READS), cached, "{resource}: {asked}");
     }
 }
+
+#[tokio::test]
+async fn the_embedded_store_is_on_what_the_flags_say() {
+    for (flags, is_kept) in [
+        (&[][..], true),
+        (&["--unsafe-no-fsync"][..], true),
+        (&["--in-memory"][..], false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = start(folder.path(), Store::Embedded, flags).await;
+        let object = json!({"metadata": {"name": "kept"}});
+        create(&server, "/api/v1/namespaces/default/configmaps", object).await;
+        let file = folder.path().join("data/keelson.redb");
+        assert_eq!(file.exists(), is_kept, "{flags:?}");
+        server.terminate().await;
+        let server = start(folder.path(), Store::Embedded, flags).await;
+        let path = "/api/v1/namespaces/default/configmaps/kept";
+        let expected = if is_kept { 200 } else { 404 };
+        assert_eq!(
+            ask("GET", path).status(&server).await,
+            expected,
+            "{flags:?}"
+        );
+    }
+}

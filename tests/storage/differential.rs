@@ -23,6 +23,7 @@ async fn stores_answer_alike() {
         let stores = [
             Backend::embedded().await,
             Backend::fresh_etcd3().await,
+            Backend::memory().await,
             Backend::embedded().await.cached().await,
             Backend::fresh_etcd3().await.cached().await,
         ];

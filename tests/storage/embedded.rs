@@ -80,6 +80,41 @@ async fn a_directory_has_one_user() {
 }
 
 #[tokio::test]
+async fn a_store_that_does_not_wait_for_the_disk_is_the_same_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open_unsynced(dir.path()).unwrap();
+    let revision = done(store.create("/a", bytes("1"), None).await);
+    for second in [
+        Embedded::open(dir.path()),
+        Embedded::open_unsynced(dir.path()),
+    ] {
+        let Err(StorageError::Unavailable(why)) = second.map(drop) else {
+            panic!("a second user")
+        };
+        assert!(why.ends_with("is in use by another process"), "{why}");
+    }
+    drop(store);
+    let store = Embedded::open(dir.path()).unwrap();
+    let stored = store.get("/a").await.unwrap().unwrap();
+    assert_eq!(
+        (stored.mod_revision, &stored.value[..]),
+        (revision, &b"1"[..])
+    );
+}
+
+#[tokio::test]
+async fn stores_in_memory_have_nothing_in_common() {
+    let (one, other) = (
+        Embedded::in_memory().unwrap(),
+        Embedded::in_memory().unwrap(),
+    );
+    let empty = one.size().await.unwrap();
+    done(one.create("/a", bytes(&"1".repeat(1 << 20)), None).await);
+    assert_eq!(other.get("/a").await.unwrap(), None);
+    assert!(one.size().await.unwrap() >= empty + (1 << 20));
+}
+
+#[tokio::test]
 async fn foreign_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("keelson.redb"), "something else").unwrap();

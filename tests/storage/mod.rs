@@ -30,6 +30,7 @@ pub struct Backend {
 
 #[allow(dead_code)] // Held until the test is over.
 enum Keep {
+    Nothing,
     Dir(tempfile::TempDir),
     Etcd(Arc<Etcd>),
 }
@@ -45,6 +46,10 @@ impl Backend {
             Arc::new(Embedded::open(dir.path()).unwrap()),
             Keep::Dir(dir),
         )
+    }
+
+    pub async fn memory() -> Self {
+        Self::new(Arc::new(Embedded::in_memory().unwrap()), Keep::Nothing)
     }
 
     /// On an etcd that other tests use too: revisions jump.
@@ -216,6 +221,12 @@ pub fn revision(event: &WatchEvent) -> Revision {
 /// Runs each test of [`contract`] on each store.
 macro_rules! on_each_store {
     ($($test:ident)*) => {
+        mod on_memory {
+            $(#[tokio::test]
+            async fn $test() {
+                super::contract::$test(super::Backend::memory().await).await;
+            })*
+        }
         mod on_embedded {
             $(#[tokio::test]
             async fn $test() {
@@ -269,6 +280,12 @@ on_each_store! {
 
 macro_rules! on_each_fresh_store {
     ($($test:ident)*) => {
+        mod on_fresh_memory {
+            $(#[tokio::test]
+            async fn $test() {
+                super::contract::$test(super::Backend::memory().await).await;
+            })*
+        }
         mod on_fresh_embedded {
             $(#[tokio::test]
             async fn $test() {

@@ -109,8 +109,13 @@ impl Fixture {
                 disk: of_store.clone(),
             })
         };
-        let store =
-            Embedded::start(folder.path().to_owned(), Box::new(open), Clock::system()).unwrap();
+        let store = Embedded::start(
+            folder.path().to_owned(),
+            None,
+            Box::new(open),
+            Clock::system(),
+        )
+        .unwrap();
         Self {
             folder,
             disk,

@@ -4,10 +4,12 @@
 //! - [`tables`]: what is on disk, and snapshots to read from. Reads never wait for the writer.
 //! - [`writer`]: the one thread that writes, many writes per fsync.
 //! - [`hub`]: recent events and the watchers that wait for them.
+//! - [`medium`]: what holds the pages: the file, or memory.
 
 #[cfg(test)]
 mod faults;
 mod hub;
+mod medium;
 mod tables;
 mod watch;
 mod writer;
@@ -22,10 +24,12 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use redb::{Database, DatabaseError, ReadableTable};
+use redb::{Database, DatabaseError, ReadableTable, StorageBackend};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use self::hub::Hub;
+pub use self::medium::Medium;
+use self::medium::{Memory, UnsyncedFile};
 use self::tables::{CHANGES, EXPIRY, FORMAT, INDEX, META, REVISION, Snapshot, broken};
 use self::writer::{Command, Op, Write, Writer};
 use super::{
@@ -51,6 +55,8 @@ const QUEUED_WRITES: usize = 1024;
 /// The embedded store. Dropping it ends its watches and closes the file.
 pub struct Embedded {
     directory: PathBuf,
+    /// The pages of a store without a file.
+    memory: Option<Memory>,
     shared: Arc<Shared>,
     /// `None` only while dropping.
     commands: Option<Sender<Command>>,
@@ -95,25 +101,69 @@ impl Embedded {
         Self::open_with_clock(directory, Clock::system())
     }
 
+    /// [`Embedded::open`] without waiting for the disk: a write that was acknowledged, or the whole
+    /// store, may be gone if the machine fails.
+    ///
+    /// # Errors
+    /// Those of [`Embedded::open`].
+    pub fn open_unsynced(directory: impl AsRef<Path>) -> Result<Self> {
+        let path = prepare_directory(directory.as_ref())?;
+        let open = move || {
+            let file = files::open_private(&path).map_err(redb::StorageError::from)?;
+            builder().create_with_backend(UnsyncedFile::new(file)?)
+        };
+        let directory = directory.as_ref().to_owned();
+        Self::start(directory, None, Box::new(open), Clock::system())
+    }
+
+    /// Opens the store that is in `directory`, unless it is in memory.
+    ///
+    /// # Errors
+    /// Those of [`Embedded::open`].
+    pub fn open_on(medium: Medium, directory: &Path) -> Result<Self> {
+        match medium {
+            Medium::File => Self::open(directory),
+            Medium::UnsyncedFile => Self::open_unsynced(directory),
+            Medium::Memory => Self::in_memory(),
+        }
+    }
+
+    /// A store that is in memory alone, and ends with its last user.
+    ///
+    /// # Errors
+    /// The system has no thread for the writer.
+    pub fn in_memory() -> Result<Self> {
+        Self::in_memory_with_clock(Clock::system())
+    }
+
+    /// [`Embedded::in_memory`] with the clock that keys expire by.
+    ///
+    /// # Errors
+    /// Those of [`Embedded::in_memory`].
+    pub fn in_memory_with_clock(clock: Clock) -> Result<Self> {
+        let memory = Memory::default();
+        let pages = memory.clone();
+        let open = move || builder().create_with_backend(pages.clone());
+        Self::start(PathBuf::from("memory"), Some(memory), Box::new(open), clock)
+    }
+
     /// [`Embedded::open`] with the clock that keys expire by. With a manual one, call
     /// [`Embedded::expire`] after moving it.
     ///
     /// # Errors
     /// Those of [`Embedded::open`].
     pub fn open_with_clock(directory: impl AsRef<Path>, clock: Clock) -> Result<Self> {
-        let directory = directory.as_ref();
-        files::create_private_dir(directory).map_err(|error| cannot_open(directory, &error))?;
-        files::restrict_own_dir(directory, &[FILE]);
-        let path = directory.join(FILE);
+        let path = prepare_directory(directory.as_ref())?;
         Self::start(
-            directory.to_owned(),
+            directory.as_ref().to_owned(),
+            None,
             Box::new(move || open_file(&path)),
             clock,
         )
     }
 
     /// The store in the file that `open` opens, now and after a failure.
-    fn start(directory: PathBuf, open: Open, clock: Clock) -> Result<Self> {
+    fn start(directory: PathBuf, memory: Option<Memory>, open: Open, clock: Clock) -> Result<Self> {
         let place = directory.clone();
         let failed = |error: &dyn std::fmt::Display| cannot_open(&place, error);
         let db = open().map_err(|e| match e {
@@ -139,6 +189,7 @@ impl Embedded {
             .map_err(|e| failed(&e))?;
         Ok(Self {
             directory,
+            memory,
             shared,
             commands: Some(commands),
             queue: Arc::new(Semaphore::new(QUEUED_WRITES)),
@@ -205,6 +256,13 @@ impl Embedded {
 
 /// Opens the database, making it if it does not exist.
 type Open = Box<dyn Fn() -> std::result::Result<Database, DatabaseError> + Send>;
+
+/// Makes the directory if it does not exist, its owner's alone, and returns the path of the file.
+fn prepare_directory(directory: &Path) -> Result<PathBuf> {
+    files::create_private_dir(directory).map_err(|error| cannot_open(directory, &error))?;
+    files::restrict_own_dir(directory, &[FILE]);
+    Ok(directory.join(FILE))
+}
 
 /// Opens the file, which is its owner's alone.
 fn open_file(path: &Path) -> std::result::Result<Database, DatabaseError> {
@@ -322,6 +380,10 @@ impl Storage for Embedded {
     }
 
     async fn size(&self) -> Result<u64> {
+        if let Some(memory) = &self.memory {
+            let length = memory.len();
+            return length.map_err(|error| StorageError::Internal(error.to_string()));
+        }
         let file = tokio::fs::metadata(self.directory.join(FILE)).await;
         file.map(|file| file.len())
             .map_err(|error| StorageError::Internal(error.to_string()))
