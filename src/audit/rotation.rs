@@ -74,6 +74,11 @@ impl LogFile {
         Ok(log)
     }
 
+    /// Reports whether it is a file that takes lines at once, unlike a pipe.
+    pub fn is_regular(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|found| found.is_file())
+    }
+
     /// Writes a line, which ends with a newline, at the end of the log; rotates it first if it
     /// would become too long.
     ///

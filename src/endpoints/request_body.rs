@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -16,6 +16,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::auth::User;
+use crate::base::blocking::LARGE_BYTES;
 use crate::meta::Status;
 use crate::meta::status::Result;
 use crate::proxy;
@@ -145,6 +146,8 @@ pub struct RequestBody {
     incoming: Mutex<Option<Incoming>>,
     permit: Mutex<Option<BodyPermit>>,
     is_reading: AtomicBool,
+    /// The bytes that have been read.
+    len: AtomicUsize,
 }
 
 impl RequestBody {
@@ -163,6 +166,11 @@ impl RequestBody {
     /// Reports whether the rest of the body is awaited.
     pub fn is_reading(&self) -> bool {
         self.is_reading.load(Ordering::Relaxed)
+    }
+
+    /// Reports whether work on the body that has been read may take milliseconds.
+    pub fn is_large(&self) -> bool {
+        self.len.load(Ordering::Relaxed) > LARGE_BYTES
     }
 
     /// Returns the body as it comes in, for one that hands it on; empty if it has been read before.
@@ -197,6 +205,8 @@ impl RequestBody {
         };
         let read = read.await;
         self.is_reading.store(false, Ordering::Relaxed);
+        let len = read.as_ref().map_or(0, Bytes::len);
+        self.len.store(len, Ordering::Relaxed);
         read
     }
 }

@@ -19,8 +19,9 @@ pub type Queues = QueueSet<oneshot::Sender<()>>;
 /// A priority level.
 pub struct PriorityLevel {
     queues: Mutex<Queues>,
-    /// Seats that are kept for a while will be free sooner than the timer is set for.
-    releases: Notify,
+    /// Seats that are kept for a while will be free sooner than the timer is set for, or the level
+    /// is gone.
+    releases: Arc<Notify>,
     /// It goes when its last request has gone.
     quiescing: AtomicBool,
     /// Wakes the controller when that is so.
@@ -37,12 +38,15 @@ impl PriorityLevel {
     pub fn new(name: &str, drained: Arc<Notify>) -> Arc<Self> {
         let level = Arc::new(Self {
             queues: Mutex::new(QueueSet::new(now(), LevelSeries::new(name))),
-            releases: Notify::new(),
+            releases: Arc::default(),
             quiescing: AtomicBool::new(false),
             drained,
         });
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(release_in_time(Arc::downgrade(&level)));
+            runtime.spawn(release_in_time(
+                Arc::downgrade(&level),
+                level.releases.clone(),
+            ));
         }
         level
     }
@@ -251,22 +255,24 @@ impl Drop for Execution {
     }
 }
 
+impl Drop for PriorityLevel {
+    fn drop(&mut self) {
+        self.releases.notify_one();
+    }
+}
+
 /// Frees the seats that are kept for a while when their time has come, until the level is gone.
-async fn release_in_time(level: Weak<PriorityLevel>) {
+async fn release_in_time(level: Weak<PriorityLevel>, releases: Arc<Notify>) {
     loop {
         let Some(held) = level.upgrade() else { return };
         let next = held.queues.lock().next_release();
-        let sooner = {
-            let held = held.clone();
-            async move { held.releases.notified().await }
-        };
         drop(held);
         match next {
-            None => sooner.await,
+            None => releases.notified().await,
             Some(at) => {
                 tokio::select! {
                     () = tokio::time::sleep_until(at.into()) => {}
-                    () = sooner => {}
+                    () = releases.notified() => {}
                 }
                 if let Some(level) = level.upgrade() {
                     level.with(|queues, now| queues.advance(now));
@@ -356,6 +362,19 @@ mod tests {
         let admitted = second.await.expect("no panic").expect("a seat");
         assert_eq!((admitted - begun).as_secs(), 7);
         assert!(level.with(|queues, _| queues.is_idle()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_level_that_is_not_used_any_more_is_gone() {
+        let level = one_seat();
+        let (known, tasks) = (Arc::downgrade(&level), Handle::current().metrics());
+        drop(admit(&level, Duration::ZERO).await.expect("a seat"));
+        tokio::task::yield_now().await;
+        assert_eq!(tasks.num_alive_tasks(), 1);
+        drop(level);
+        assert!(known.upgrade().is_none());
+        tokio::task::yield_now().await;
+        assert_eq!(tasks.num_alive_tasks(), 0, "its timer, too");
     }
 
     #[tokio::test(start_paused = true)]

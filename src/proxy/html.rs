@@ -586,4 +586,38 @@ mod tests {
         decoder.read_to_string(&mut text).expect("text");
         assert_eq!(text, "<a href=\"/proxy/node/node1/x\">");
     }
+
+    /// A page that unpacks to a thousand times its size is passed on a slice at a time, and other
+    /// tasks run in between.
+    #[tokio::test]
+    async fn packed_pages_are_unpacked_in_slices() {
+        const BYTES: usize = 8 << 20;
+        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+        packed.write_all(&vec![b' '; BYTES]).expect("room");
+        let packed = packed.finish().expect("bytes");
+        let slices = packed.len().div_ceil(PACKED_SLICE);
+        assert!(slices > 8, "{slices}");
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_ENCODING, "gzip".parse().expect("a value"));
+        let mut body = rewrite(&mut headers, inbound::full(packed), rewriter());
+        let (mut pauses, mut unpacked) = (0, flate2::write::GzDecoder::new(Vec::new()));
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        loop {
+            match Pin::new(&mut body).poll_frame(&mut cx) {
+                Poll::Pending => pauses += 1,
+                Poll::Ready(None) => break,
+                Poll::Ready(Some(frame)) => {
+                    let data = frame.expect("a frame").into_data().expect("data");
+                    let before = unpacked.get_ref().len();
+                    unpacked.write_all(&data).expect("room");
+                    unpacked.flush().expect("room");
+                    // Deflate packs to a 1032nd at best.
+                    let more = unpacked.get_ref().len() - before;
+                    assert!(more <= 1032 * PACKED_SLICE, "{more}");
+                }
+            }
+        }
+        assert_eq!(unpacked.finish().expect("a page").len(), BYTES);
+        assert!(pauses >= slices - 1, "{pauses} of {slices}");
+    }
 }

@@ -14,6 +14,9 @@ pub const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
 pub const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of an idle connection (`IdleTimeout` in apiserver `server/secure_serving.go`).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// The interval at which an HTTP/2 client is pinged, and the time that it has to answer.
+pub const PING_INTERVAL: Duration = Duration::from_secs(60);
+pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time after a GOAWAY in which requests on the same connection are still accepted: the client
 /// may not have received it yet. Later ones are refused.
 pub const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -56,6 +59,8 @@ pub struct Limits {
     pub header: Duration,
     pub first_request: Duration,
     pub idle: Duration,
+    pub ping: Duration,
+    pub pong: Duration,
     pub goaway: Duration,
     pub drain: Duration,
     pub linger: Duration,
@@ -85,6 +90,8 @@ impl Limits {
             header: HEADER_TIMEOUT,
             first_request: FIRST_REQUEST_TIMEOUT,
             idle: IDLE_TIMEOUT,
+            ping: PING_INTERVAL,
+            pong: PING_TIMEOUT,
             goaway: GOAWAY_TIMEOUT,
             drain: DRAIN_TIMEOUT,
             linger: LINGER_TIMEOUT,

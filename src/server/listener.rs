@@ -43,9 +43,6 @@ pub const MAX_HEADERS: usize = 1024;
 /// The silence of a client after which TCP probes it, and the time between two probes (apiserver
 /// `server/secure_serving.go`, `defaultKeepAlivePeriod`).
 pub const TCP_KEEPALIVE: Duration = Duration::from_secs(3 * 60);
-/// The interval at which a silent HTTP/2 client is pinged, and the time that it has to answer.
-pub const PING_INTERVAL: Duration = Duration::from_secs(60);
-pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// The flow-control windows: the bytes that a client may send before the server has read them, of
 /// one request and of a connection.
 pub const STREAM_WINDOW: u32 = 256 * 1024;
@@ -215,8 +212,8 @@ impl Protocols {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(MAX_SEND_BUFFER)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT);
+            .keep_alive_interval(limits.ping)
+            .keep_alive_timeout(limits.pong);
         Self { http1, http2 }
     }
 }
@@ -801,13 +798,70 @@ mod tests {
             .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
             .await
             .expect("room");
-        let frames = rest(&mut stream).await;
+        let kinds = kinds(&rest(&mut stream).await);
+        assert!(kinds.contains(&7), "{kinds:?}");
+    }
+
+    /// The types of HTTP/2 frames.
+    fn kinds(frames: &[u8]) -> Vec<u8> {
         let (mut at, mut kinds) = (0, Vec::new());
         while let Some(head) = frames.get(at..at + 9) {
             kinds.push(head[3]);
             at += 9 + usize::from(head[1]) * 256 + usize::from(head[2]);
         }
-        assert!(kinds.contains(&7), "{kinds:?}");
+        kinds
+    }
+
+    /// A peer that is gone without a word is found out by TCP.
+    #[tokio::test]
+    async fn accepted_connections_are_probed_by_tcp() {
+        let args = ["--secure-port=0", "--bind-address=127.0.0.1"];
+        let Ok(Command::Run(flags)) = parse(args.map(str::to_owned)) else {
+            panic!("flags")
+        };
+        let config = Config::from_flags(&flags).expect("a configuration");
+        let key = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a key");
+        let chain = vec![key.cert.der().clone()];
+        let key = PrivateKeyDer::try_from(key.signing_key.serialize_der()).expect("a key");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .expect("a certificate");
+        let listener = Listener::bind(&config.serving, tls).expect("a port");
+        let _client = TcpStream::connect(listener.address().expect("an address")).await;
+        let (accepted, _) = listener.tcp.accept().await.expect("a connection");
+        let socket = SockRef::from(&accepted);
+        assert!(socket.keepalive().expect("an option"));
+        assert_eq!(
+            socket.tcp_keepalive_time().expect("an option"),
+            TCP_KEEPALIVE
+        );
+        assert_eq!(
+            socket.tcp_keepalive_interval().expect("an option"),
+            TCP_KEEPALIVE
+        );
+    }
+
+    /// A client that does not answer pings is gone, whatever it has open.
+    #[tokio::test]
+    async fn http2_clients_that_answer_no_pings_are_cut_off() {
+        let short = Duration::from_millis(50);
+        let server = start_within(Limits {
+            ping: short,
+            pong: short,
+            ..Limits::of_descriptors(1024)
+        })
+        .await;
+        let mut stream = connect_http2(server.address).await;
+        // A preface, settings, and nothing ever after.
+        stream
+            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+            .await
+            .expect("room");
+        assert!(kinds(&rest(&mut stream).await).contains(&6), "it is pinged");
     }
 
     #[tokio::test]

@@ -166,6 +166,7 @@ async fn images_run_if_the_webhook_says_so() {
         let image = seen.body["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
         let (code, status) = match image {
             "good" => (200, json!({"allowed": true, "auditAnnotations": {"a": "b"}})),
+            "wordy" => (200, json!({"allowed": true, "auditAnnotations": {"a": "b".repeat(20_000)}})),
             "bad" => (200, json!({"allowed": false, "reason": "not signed"})),
             "silent" => (200, json!({"allowed": false})),
             "gone" => return Reply::Close,
@@ -203,6 +204,10 @@ async fn images_run_if_the_webhook_says_so() {
         "status": {"allowed": false},
     });
     assert_eq!(seen[0].body, asked);
+    for name in ["large-a", "large-b"] {
+        assert_eq!(create(name, "wordy").await.0, 201);
+    }
+    assert_eq!(webhook.take().len(), 2, "a large answer is not kept");
     for (image, why) in [
         (
             "bad",

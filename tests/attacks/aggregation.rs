@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Mutex, mpsc};
 
+use super::connections::Http2;
+use super::fairness::one_seat;
+use super::overload::{eventually, let_users};
 use super::support::webhook::{Identity, Reply, Seen, Webhook};
 use super::support::{ADMIN, Store, TestServer, USER, http as wire};
 use super::{PATIENCE, ask, both, embedded, start};
@@ -329,6 +332,43 @@ async fn watches_are_streamed() {
         if sender.is_closed() || sender.capacity() == 0 {
             break;
         }
+    }
+}
+
+/// Watches that begin at a server which says nothing hold nobody's seats here.
+#[tokio::test]
+async fn watches_of_a_silent_server_take_no_seats() {
+    let few = [
+        "--max-requests-inflight=10",
+        "--max-mutating-requests-inflight=10",
+    ];
+    let (_folder, server) = embedded(&few).await;
+    let extension = extension(|seen| match seen.uri.contains("watch=") {
+        true => Reply::Hang,
+        false => fine(seen),
+    })
+    .await;
+    available(&server, &extension).await;
+    let_users(&server).await;
+    one_seat(&server, json!({"type": "Reject"})).await;
+    let mut watches = Vec::new();
+    for number in 1..=3 {
+        let mut client = Http2::to(&server).await;
+        let path = format!("{THINGS}?watch=1&number={number}");
+        watches.push(tokio::spawn(async move {
+            client.get(&path, USER).await.map(|answer| answer.status())
+        }));
+        eventually(async || {
+            assert!(!watches.iter().any(tokio::task::JoinHandle::is_finished));
+            let asked = extension.seen();
+            let watching = asked.iter().filter(|seen| seen.uri.contains("watch="));
+            watching.count() == number
+        })
+        .await;
+    }
+    assert_eq!(ask("GET", "/version").by(USER).status(&server).await, 200);
+    for watch in watches {
+        watch.abort();
     }
 }
 

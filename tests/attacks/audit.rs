@@ -2,12 +2,15 @@
 //! webhook hangs.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::support::webhook::{Reply, Seen, Webhook};
@@ -500,6 +503,63 @@ fn logs(folder: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// A reader of the log who stops reading stops those requests that are told, and nothing else.
+#[tokio::test]
+async fn a_pipe_that_is_not_read_stops_nobody_else() {
+    const REQUESTS: usize = 200;
+    let world = World::new(&["{level: Metadata}"]);
+    let pipe = world.path("audit.log");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    // Whoever opens a pipe for both directions waits for nobody.
+    let reader = fs::OpenOptions::new().read(true).write(true).open(&pipe);
+    let mut reader = reader.unwrap();
+    let server = world.start_logging(&[]).await;
+    let (goes_on, all) = (Arc::new(AtomicBool::new(false)), Arc::default());
+    let (may_go_on, read): (_, Arc<Mutex<Vec<u8>>>) = (goes_on.clone(), Arc::clone(&all));
+    let reading = std::thread::spawn(move || {
+        while !may_go_on.load(Ordering::Relaxed) {
+            std::thread::park();
+        }
+        let mut some = [0; 4096];
+        while let Ok(bytes) = reader.read(&mut some) {
+            read.lock().unwrap().extend_from_slice(&some[..bytes]);
+        }
+    });
+    // More than a pipe takes.
+    let answered = AtomicUsize::new(0);
+    let asked = join_all((0..REQUESTS).map(async |at| {
+        let path = format!("{CONFIG_MAPS}/c{at}");
+        let status = ask("GET", &path).status(&server).await;
+        answered.fetch_add(1, Ordering::Relaxed);
+        status
+    }));
+    let others = async {
+        let mut before = None;
+        while before != Some(answered.load(Ordering::Relaxed)) {
+            before = Some(answered.load(Ordering::Relaxed));
+            for _ in 0..10 {
+                assert_eq!(ask("GET", "/livez").status(&server).await, 200);
+                assert_eq!(ask("GET", "/metrics").status(&server).await, 200);
+            }
+        }
+        assert!(before < Some(REQUESTS), "the pipe takes all");
+        goes_on.store(true, Ordering::Relaxed);
+        reading.thread().unpark();
+    };
+    let (asked, ()) = futures::join!(asked, others);
+    assert_eq!(asked, vec![404; REQUESTS]);
+    let told = |at: usize| {
+        let text = String::from_utf8_lossy(&all.lock().unwrap()).into_owned();
+        text.matches(&format!("{CONFIG_MAPS}/c{at}\"")).count()
+    };
+    let end = Instant::now() + WRITTEN;
+    while (0..REQUESTS).any(|at| told(at) < 2) {
+        assert!(Instant::now() < end, "events are lost");
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

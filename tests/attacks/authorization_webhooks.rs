@@ -372,6 +372,36 @@ async fn the_webhook_of_the_flags_gets_reviews_of_their_version() {
     }
 }
 
+/// A service cannot fill the server's memory with its reasons, nor a client with its questions.
+#[tokio::test]
+async fn large_answers_are_not_kept() {
+    let world = World::new(|seen| {
+        let attributes = &seen.body["spec"]["resourceAttributes"];
+        let reason = match attributes["name"].as_str() {
+            Some("reasoned") => "r".repeat(20_000),
+            _ => String::new(),
+        };
+        Reply::Json(json!({
+            "apiVersion": seen.body["apiVersion"], "kind": "SubjectAccessReview",
+            "status": {"allowed": true, "reason": reason},
+        }))
+    })
+    .await;
+    let file = world.path("kubeconfig");
+    let config = format!("--authorization-webhook-config-file={}", file.display());
+    let flags = ["--authorization-mode=RBAC,Webhook", config.as_str()];
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), Store::Embedded, &flags).await;
+    let long = "n".repeat(20_000);
+    for (name, asked) in [("small", 1), ("reasoned", 3), (long.as_str(), 3)] {
+        for _ in 0..3 {
+            let path = format!("{PODS}/{name}");
+            assert_eq!(ask("GET", &path).by(USER).status(&server).await, 404);
+        }
+        assert_eq!(world.webhook.take().len(), asked, "{:.20}", name);
+    }
+}
+
 #[tokio::test]
 async fn policies_of_a_file_allow() {
     let folder = tempfile::tempdir().unwrap();

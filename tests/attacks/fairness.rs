@@ -21,7 +21,7 @@ const FEW_SEATS: [&str; 2] = [
 
 /// Makes a level with one seat that it neither lends nor borrows, and a flow schema of alice and
 /// bob for it; returns their UIDs once they are in effect.
-async fn one_seat(server: &TestServer, response: Value) -> (String, String) {
+pub async fn one_seat(server: &TestServer, response: Value) -> (String, String) {
     let limited = json!({"nominalConcurrencyShares": 1, "borrowingLimitPercent": 0, "limitResponse": response});
     let level = json!({"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "PriorityLevelConfiguration",
         "metadata": {"name": "narrow"}, "spec": {"type": "Limited", "limited": limited}});

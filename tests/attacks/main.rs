@@ -14,6 +14,7 @@ mod conversions;
 mod encodings;
 mod encryption;
 mod etcd_flags;
+mod exact_reads;
 mod external_signer;
 mod fairness;
 mod files;

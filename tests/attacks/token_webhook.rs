@@ -158,6 +158,26 @@ async fn answers_are_kept_as_long_as_the_flag_says() {
     assert_eq!(webhook.seen().len(), 2);
 }
 
+/// A service cannot fill the server's memory with what it says of its users.
+#[tokio::test]
+async fn large_answers_are_not_kept() {
+    let (webhook, _folder, server) = world(&[], |seen| {
+        let groups = match seen.body["spec"]["token"].as_str() {
+            Some("large") => vec!["g".repeat(100); 200],
+            _ => vec!["g".repeat(100); 100],
+        };
+        let user = json!({"username": "jane", "groups": groups});
+        review(seen, json!({"authenticated": true, "user": user}))
+    })
+    .await;
+    for (token, asked) in [("small", 1), ("large", 3)] {
+        for _ in 0..3 {
+            assert_eq!(user(&server, token).await.0, 201, "{token}");
+        }
+        assert_eq!(webhook.take().len(), asked, "{token}");
+    }
+}
+
 #[tokio::test]
 async fn a_webhook_that_fails_names_nobody() {
     let reply = Arc::new(Mutex::new(Reply::Close));

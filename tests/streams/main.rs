@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod admission;
 mod commands;
 mod logs;
 mod ports;

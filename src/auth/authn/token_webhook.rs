@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::cache::{self, Key, MAX_TOKENS};
+use super::cache::{self, Key, MAX_TOKENS, MAX_USER_BYTES};
 use super::{AuthnError, TokenUser};
 use crate::auth::User;
 use crate::base::clock::Clock;
@@ -19,8 +19,6 @@ use crate::webhook::{Expected, Remote};
 const KIND: &str = "TokenReview";
 /// The time that the service has to answer (apiserver `webhook.defaultRequestTimeout`).
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The length of the users that are kept: a larger one is asked for each time.
-const MAX_CACHED_BYTES: usize = 16 * 1024;
 
 /// The version of the reviews that the service gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +91,7 @@ impl TokenWebhook {
         }
         let user = self.ask(token, audiences).await?.map(Arc::new);
         let bytes = user.as_ref().map_or(0, |user| user.user.bytes());
-        if !self.ttl.is_zero() && bytes < MAX_CACHED_BYTES {
+        if !self.ttl.is_zero() && bytes <= MAX_USER_BYTES {
             let now = self.clock.now();
             let known = Known {
                 user: user.clone(),

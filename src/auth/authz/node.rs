@@ -723,6 +723,40 @@ mod tests {
         assert!(!reaches("volumeattachments", "a"));
     }
 
+    /// Kubelets that ask meanwhile see the list before, or the fresh one.
+    #[test]
+    fn nobody_sees_a_node_graph_that_is_being_replaced() {
+        const PODS: usize = 2000;
+        let pods: Vec<Object> = (0..PODS)
+            .map(|at| {
+                let spec = json!({"nodeName": "n", "serviceAccountName": "sa"});
+                let meta = json!({"name": format!("p{at}"), "namespace": "x"});
+                object(json!({"kind": "Pod", "metadata": meta, "spec": spec}))
+            })
+            .collect();
+        let graph = NodeGraph::default();
+        graph.replace("Pod", &pods);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let last = format!("p{}", PODS - 1);
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                let mut asked = 0;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let state = graph.state.read();
+                    assert!(state.leads_to("n", "pods", "x", &last));
+                    assert!(state.leads_to("n", "serviceaccounts", "x", "sa"));
+                    asked += 1;
+                }
+                asked
+            });
+            for _ in 0..20 {
+                graph.replace("Pod", &pods);
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(asking.join().expect("no panic") > 0);
+        });
+    }
+
     #[tokio::test]
     async fn node_authorizer_gives_reasons() {
         let rules = vec![Rule::from_value(

@@ -36,12 +36,14 @@ impl RequestContext<'_> {
             resource_version: object.resource_version(),
         };
         audit.request_object(meta, || {
-            let mut object = object.clone();
-            self.set_defaults(&mut object);
-            if audit.omits_managed_fields() {
-                object.metadata_mut().shift_remove("managedFields");
-            }
-            json(&Value::Object(object.0))
+            run_blocking_if(self.request.body.is_large(), || {
+                let mut object = object.clone();
+                self.set_defaults(&mut object);
+                if audit.omits_managed_fields() {
+                    object.metadata_mut().shift_remove("managedFields");
+                }
+                json(&Value::Object(object.0))
+            })
         });
     }
 
@@ -58,9 +60,11 @@ impl RequestContext<'_> {
     pub fn audit_patch(&self, patch: &[u8]) {
         if let Some(audit) = &self.request.audit
             && audit.tells_request()
-            && let Ok((value, _)) = yaml::to_value(patch)
         {
-            audit.request_patch(json(&value));
+            let read = || Some(json(&yaml::to_value(patch).ok()?.0));
+            if let Some(json) = run_blocking_if(patch.len() > LARGE_BYTES, read) {
+                audit.request_patch(json);
+            }
         }
     }
 }

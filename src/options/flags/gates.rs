@@ -403,7 +403,7 @@ const GATES: &[Gate] = &[
     Gate::beta("StrictIPCIDRValidation", true).fixed(),
     Gate::locked("StructuredAuthenticationConfiguration", true),
     Gate::beta("StructuredAuthenticationConfigurationEgressSelector", true),
-    Gate::beta("StructuredAuthenticationConfigurationJWKSMetrics", true),
+    Gate::beta("StructuredAuthenticationConfigurationJWKSMetrics", true).fixed(),
     Gate::locked("SupplementalGroupsPolicy", true),
     Gate::locked("SystemdWatchdog", true),
     Gate::alpha("TaintTolerationComparisonOperators", false).fixed(),
@@ -519,6 +519,20 @@ mod tests {
                 .iter()
                 .all(|gate| gate.stage != Stage::Locked || gate.effect == Effect::Elsewhere)
         );
+    }
+
+    #[test]
+    fn the_readme_names_the_gates_that_are_consulted() {
+        let readme = include_str!("../../../README.md");
+        let (_, rest) = readme.split_once("to their defaults, except").expect("it");
+        let (list, _) = rest.split_once("`.").expect("an end");
+        let named: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+        let consulted: Vec<&str> = GATES
+            .iter()
+            .filter(|gate| gate.effect == Effect::Consulted)
+            .map(|gate| gate.name)
+            .collect();
+        assert_eq!(named, consulted);
     }
 
     #[test]

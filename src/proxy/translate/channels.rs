@@ -66,7 +66,7 @@ async fn outputs(
         .into_iter()
         .filter(|channel| remote.stream(*channel).is_some())
         .collect();
-    let mut accepted = Vec::new();
+    let mut accepted = Accepted::default();
     let mut last_message = Vec::new();
     while !open.is_empty() {
         let frame = match remote.reader.next().await {
@@ -97,13 +97,12 @@ async fn outputs(
                 is_last.then_some(stream)
             }
             Frame::SynReply { stream, is_last } => {
-                // The kubelet may say so as often as it likes.
-                if remote.channel(stream).is_some() && !accepted.contains(&stream) {
-                    accepted.push(stream);
+                if remote.channel(stream).is_some() {
+                    accepted.note(stream);
                 }
                 is_last.then_some(stream)
             }
-            Frame::Reset { stream, .. } if !accepted.contains(&stream) => {
+            Frame::Reset { stream, .. } if !accepted.has(stream) => {
                 return Outcome::Failed("Stream reset".to_owned());
             }
             Frame::Reset { stream, .. } => Some(stream),
@@ -123,6 +122,22 @@ async fn outputs(
         open.retain(|channel| *channel != ended);
     }
     Outcome::read(&remote.protocol, &last_message)
+}
+
+/// The streams that a kubelet has accepted. It may say so as often as it likes.
+#[derive(Default)]
+struct Accepted(Vec<u32>);
+
+impl Accepted {
+    fn note(&mut self, stream: u32) {
+        if !self.has(stream) {
+            self.0.push(stream);
+        }
+    }
+
+    fn has(&self, stream: u32) -> bool {
+        self.0.contains(&stream)
+    }
 }
 
 /// The side that writes to a kubelet.
@@ -198,5 +213,20 @@ impl Inputs {
                 std::future::pending::<()>().await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_are_accepted_again_and_again_take_no_memory() {
+        let mut accepted = Accepted::default();
+        for round in 0..10_000 {
+            accepted.note(1 + 2 * (round % 5));
+        }
+        assert_eq!(accepted.0, [1, 3, 5, 7, 9]);
+        assert!(accepted.has(9) && !accepted.has(11));
     }
 }

@@ -7,7 +7,7 @@ use crate::options::flags::Kind::{Int, List, Text};
 pub const FLAGS: &[Flag] = &[
     refused(List, "admission-control", "", "it is deprecated; use --enable-admission-plugins"),
     used(Text, "admission-control-config-file", "",
-        "a file with the configuration of admission plugins (PodSecurity alone has one)"),
+        "a file with the configuration of admission plugins"),
     used(Int, "default-not-ready-toleration-seconds", "300",
         "how long new pods tolerate a node that is not ready"),
     used(Int, "default-unreachable-toleration-seconds", "300",

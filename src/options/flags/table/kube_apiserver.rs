@@ -16,7 +16,7 @@ pub const FLAGS: &[Flag] = &[
     ignored(Duration, "coordinated-leadership-renew-deadline", "10s", NO_ELECTION),
     ignored(Duration, "coordinated-leadership-retry-period", "2s", NO_ELECTION),
     used(Switch, "enable-aggregator-routing", "false",
-        "send the requests to webhooks to the endpoints of their services, not to the cluster IPs"),
+        "send requests to webhooks and extension API servers to the endpoints of their services"),
     refused(Switch, "enable-logs-handler", "false", "there is no /logs"),
     used(Text, "endpoint-reconciler-type", "lease",
         "who keeps the endpoints of the kubernetes service: lease or none"),
