@@ -17,6 +17,8 @@ require (
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/kubectl v0.36.2
 	k8s.io/kubernetes v1.36.2
+	k8s.io/metrics v0.36.2
+	k8s.io/sample-apiserver v0.36.2
 	k8s.io/utils v0.0.0-20260210185600-b8788abfbbc2
 	sigs.k8s.io/controller-runtime v0.24.1
 	sigs.k8s.io/yaml v1.6.0
@@ -71,7 +73,7 @@ require (
 	k8s.io/endpointslice v0.36.2 // indirect
 	k8s.io/externaljwt v0.36.2 // indirect
 	k8s.io/kms v0.36.2 // indirect
-	k8s.io/kube-aggregator v0.36.2 // indirect
+	k8s.io/kube-aggregator v0.36.2
 	k8s.io/kube-controller-manager v0.36.2 // indirect
 	k8s.io/kube-proxy v0.36.2 // indirect
 	k8s.io/kube-scheduler v0.36.2 // indirect
@@ -201,7 +203,6 @@ require (
 	k8s.io/cli-runtime v0.36.2 // indirect
 	k8s.io/component-helpers v0.36.2 // indirect
 	k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a // indirect
-	k8s.io/metrics v0.36.2 // indirect
 	k8s.io/streaming v0.36.2 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/kustomize/api v0.21.1 // indirect

@@ -26,7 +26,7 @@ import (
 
 // tools are the binaries under test and those that test them.
 type tools struct {
-	keelson, kubectl, etcd, controllers, scheduler string
+	keelson, kubectl, etcd, controllers, scheduler, extension string
 }
 
 // run is one suite on one store.
@@ -56,6 +56,7 @@ func main() {
 	flag.StringVar(&bin.etcd, "etcd", "../.tools/bin/etcd", "the store")
 	flag.StringVar(&bin.controllers, "kube-controller-manager", "../.tools/bin/kube-controller-manager", "the controllers")
 	flag.StringVar(&bin.scheduler, "kube-scheduler", "../.tools/bin/kube-scheduler", "the scheduler")
+	flag.StringVar(&bin.extension, "sample-apiserver", "../.tools/bin/sample-apiserver", "an extension API server")
 	stores := flag.String("stores", "embedded,etcd", "which stores to run on")
 	which := flag.String("suites", "kubectl,cluster", "which suites to run")
 	only := flag.String("run", "", "only the checks whose name matches this expression (some need others before them)")
@@ -102,7 +103,7 @@ func (discard) Write(text []byte) (int, error) { return len(text), nil }
 
 // inFolder does it with a folder of its own, which it removes unless it is to be kept.
 func (r *run) inFolder(keep bool, do func() error) error {
-	for _, path := range []*string{&r.bin.keelson, &r.bin.kubectl, &r.bin.etcd, &r.bin.controllers, &r.bin.scheduler} {
+	for _, path := range []*string{&r.bin.keelson, &r.bin.kubectl, &r.bin.etcd, &r.bin.controllers, &r.bin.scheduler, &r.bin.extension} {
 		var err error
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
@@ -167,6 +168,7 @@ const firstNodes = 3
 func clusterSuite(ctx context.Context, r *run) error {
 	plane, err := controlplane.New(controlplane.Binaries{
 		Keelson: r.bin.keelson, Etcd: r.bin.etcd, ControllerManager: r.bin.controllers, Scheduler: r.bin.scheduler,
+		Extension: r.bin.extension,
 	}, r.folder, r.store)
 	if err != nil {
 		return err
@@ -177,7 +179,12 @@ func clusterSuite(ctx context.Context, r *run) error {
 		return err
 	}
 	r.tell("components and nodes that started before the server find it", time.Since(start), nil)
-	err = conformance.Run(ctx, plane, r.bin.kubectl, r.only, func(result conformance.Result) { r.tell(result.Name, result.Time, result.Err) })
+	err = conformance.Run(ctx, plane, r.bin.kubectl, r.only, func(result conformance.Result) {
+		r.tell(result.Name, result.Time, result.Err)
+		for _, note := range result.Notes {
+			fmt.Printf("     %-9s            %s\n", r.store, note)
+		}
+	})
 	if r.failed > 0 {
 		fmt.Printf("the end of the server's log:\n%s\n%s", plane.ServerLog(30), plane.ComponentLogs(10))
 	}

@@ -3,7 +3,7 @@
 #
 #   scripts/install-tools.sh build     what compiling needs: a C compiler
 #   scripts/install-tools.sh test      and what the tests need: openssl, curl, a real etcd 3.6 in .tools/bin
-#   scripts/install-tools.sh e2e       and a real kubectl, kube-controller-manager and kube-scheduler in .tools/bin
+#   scripts/install-tools.sh e2e       and a real kubectl, kube-controller-manager, kube-scheduler and sample-apiserver in .tools/bin
 #   scripts/install-tools.sh bench     what `test` installs, and nginx to compare with
 #   scripts/install-tools.sh image     what `build` installs, and buildah to make the image with and look into it
 #
@@ -89,6 +89,9 @@ e2e_tools() {
     go_build $tool e2e ./cmd/$tool "$version" \
       "-X $at.gitVersion=$version -X $at.gitMajor=1 -X $at.gitMinor=$(echo "$version" | cut -d. -f2)"
   done
+  local sample
+  sample=$(pinned k8s.io/sample-apiserver)
+  go_build sample-apiserver e2e ./cmd/sample-apiserver "$sample" ""
 }
 
 bench_tools() {

@@ -43,6 +43,7 @@ var peaceful = []check{
 	{"ValidatingAdmissionPolicy refuses a Deployment", validatingPolicies},
 	{"ValidatingAdmissionPolicy has variables", policyVariables},
 	{"ValidatingAdmissionPolicy is type checked by the controller manager", policiesAreTypeChecked},
+	{"ValidatingAdmissionPolicy of a custom resource is type checked by the controller manager", customPoliciesAreTypeChecked},
 	{"MutatingAdmissionPolicy mutates a Deployment", mutatingPolicies},
 	{"admission policies and their bindings have all verbs", policyResourcesHaveAllVerbs},
 	{"AdmissionWebhook denies pods, ConfigMaps and attaching", webhooksDeny},
@@ -53,6 +54,11 @@ var peaceful = []check{
 	{"AdmissionWebhook is changed by update and patch", webhooksAreChanged},
 	{"AdmissionWebhook configurations are listed and deleted together", webhooksAreListed},
 	{"AdmissionWebhook has match conditions", webhooksHaveConditions},
+	{"AdmissionWebhook that mutates is changed by update and patch", mutatingWebhooksAreChanged},
+	{"AdmissionWebhook configurations that mutate are listed and deleted together", mutatingWebhooksAreListed},
+	{"AdmissionWebhook mutates all but what a match condition leaves out", mutatingWebhooksHaveConditions},
+	{"AdmissionWebhook configurations of both kinds store and change match conditions", conditionsAreStored},
+	{"AdmissionWebhook configurations with invalid match conditions are refused", conditionsMustCompile},
 	{"AdmissionWebhook spares the configurations of webhooks", webhooksSpareTheirConfigurations},
 	{"AdmissionWebhook guards custom resources", webhooksGuardCustomResources},
 	{"AdmissionWebhook mutates custom resources", webhooksMutateCustomResources},
@@ -71,8 +77,12 @@ var peaceful = []check{
 	{"kubectl create, edit, patch, annotate, auth can-i, api-resources, explain", kubectlWords},
 }
 
-// faults hurt the control plane; they run alone, in this order.
+// faults hurt the control plane, or change what all of its clients see; they run alone, in this order.
 var faults = []check{
+	{"Aggregator supports the sample API server", aggregation},
+	{"aggregated API is discovered, explained, applied, watched, and goes with its namespace", aggregatedForUsers},
+	{"aggregated API that is dead makes nothing slower", deadExtension},
+	{"aggregated metrics are shown by kubectl top and scale a Deployment", metrics},
 	{"server is restarted in the middle of a rollout", serverRestarted},
 	{"server is killed in the middle of a rollout", serverKilled},
 	{"store stands still for ten seconds in the middle of a rollout", storePaused},

@@ -45,6 +45,7 @@ type T struct {
 	namespace string
 	kubectl   string // the binary
 	cleanups  []func()
+	notes     []string
 }
 
 // failure is what a check that went wrong panics with.
@@ -55,6 +56,8 @@ type Result struct {
 	Name string
 	Time time.Duration
 	Err  error
+	// Notes are what was measured.
+	Notes []string
 }
 
 // Run runs the checks whose names match: first those that do not disturb each other, at the same time, then those that hurt the
@@ -72,7 +75,7 @@ func Run(ctx context.Context, plane *controlplane.Plane, kubectl string, only *r
 		t := &T{ctx: ctx, plane: plane, config: config, client: client, kubectl: kubectl}
 		start := time.Now()
 		err := t.run(c)
-		return Result{c.name, time.Since(start), err}
+		return Result{c.name, time.Since(start), err, t.notes}
 	}
 
 	results, seats := make(chan Result), make(chan struct{}, atOnce)
@@ -141,6 +144,9 @@ func (t *T) run(c check) (err error) {
 
 // cleanup has something done when the check is over.
 func (t *T) cleanup(do func()) { t.cleanups = append(t.cleanups, do) }
+
+// note has something told beside the result of the check.
+func (t *T) note(format string, args ...any) { t.notes = append(t.notes, fmt.Sprintf(format, args...)) }
 
 // fail ends the check.
 func (t *T) fail(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }

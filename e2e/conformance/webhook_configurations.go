@@ -297,6 +297,57 @@ func webhooksGuardDefinitions(t *T) {
 	})
 }
 
+// customPoliciesAreTypeChecked by what the server's documents say of a custom resource.
+func customPoliciesAreTypeChecked(t *T) {
+	_, definition := t.gadgets(false)
+	policies := t.client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	constraints := &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{admissionv1.Create},
+		Rule:       admissionv1.Rule{APIGroups: []string{definition.Spec.Group}, APIVersions: []string{"v1"}, Resources: []string{"gadgets"}},
+	}}}}
+	for suffix, want := range map[string][]string{
+		"-right": nil,
+		"-wrong": {"found no matching overload for '_>_' applied to '(string, int)'", "undefined field 'absent'"},
+	} {
+		expressions := map[string][]admissionv1.Validation{
+			"-right": {{Expression: "object.data.start > 'a'"}},
+			"-wrong": {{Expression: "object.data.start > 1"}, {Expression: "object.data.absent < 10"}},
+		}
+		name := t.namespace + suffix
+		_, err := policies.Create(t.ctx, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: named(name), Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: constraints, Validations: expressions[suffix],
+		}}, metav1.CreateOptions{})
+		t.must(err)
+		t.cleanup(func() { _ = policies.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+		touched := 0
+		t.eventually("the policy is checked", func() (string, error) {
+			policy, err := policies.Get(t.ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			if policy.Status.TypeChecking == nil {
+				return "it is not checked", nil
+			}
+			warnings := policy.Status.TypeChecking.ExpressionWarnings
+			if len(warnings) == 0 && want != nil {
+				// The controller looks at the documents only now and then, and at a policy that changes.
+				touched++
+				policy.Spec.AuditAnnotations = []admissionv1.AuditAnnotation{{Key: "key", ValueExpression: fmt.Sprintf("'%d'", touched)}}
+				_, err = policies.Update(t.ctx, policy, metav1.UpdateOptions{})
+				return "no warnings", err
+			}
+			equal(t, "warnings", len(warnings), len(want))
+			for number, why := range want {
+				equal(t, "the field", warnings[number].FieldRef, fmt.Sprintf("spec.validations[%d].expression", number))
+				if !strings.Contains(warnings[number].Warning, why) {
+					t.fail("another warning: %s", warnings[number].Warning)
+				}
+			}
+			return "", nil
+		})
+	}
+}
+
 // policiesAreTypeChecked by the controller manager, which tells what is wrong in the status.
 func policiesAreTypeChecked(t *T) {
 	t.validates(admissionv1.ValidatingAdmissionPolicySpec{Validations: []admissionv1.Validation{

@@ -45,6 +45,8 @@ const (
 // Binaries are what the control plane is made of.
 type Binaries struct {
 	Keelson, Etcd, ControllerManager, Scheduler string
+	// Extension is an extension API server, see StartExtension.
+	Extension string
 }
 
 // Plane is a running control plane.

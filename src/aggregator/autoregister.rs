@@ -12,8 +12,7 @@ use tokio::sync::watch;
 
 use super::api_service::{ApiService, MANAGED_LABEL, Management, gvr};
 use super::catalog::Catalog;
-use crate::base::supervise::catch_panic;
-use crate::base::work_queue::WorkQueue;
+use crate::base::work_queue::{WorkQueue, Worker};
 use crate::controlplane::bootstrap::ObjectClient;
 use crate::controlplane::loopback_client::LoopbackClient;
 use crate::discovery::ranks::{self, Rank};
@@ -107,16 +106,7 @@ impl Autoregister {
         mut changes: watch::Receiver<u64>,
         custom: impl Fn() -> BTreeSet<GroupVersion> + Send + 'static,
     ) {
-        for _ in 0..WORKERS {
-            let this = self.clone();
-            tokio::spawn(async move {
-                loop {
-                    let name = this.queue.take().await;
-                    this.work_on(&name).await;
-                    this.queue.done(&name);
-                }
-            });
-        }
+        self.clone().run_workers(WORKERS);
         tokio::spawn(async move {
             // The sender lives as long as the controller of definitions.
             while changes.changed().await.is_ok() {
@@ -168,18 +158,8 @@ impl Autoregister {
         }
     }
 
-    async fn work_on(&self, name: &str) {
-        let outcome = catch_panic("autoregister", self.sync(name)).await;
-        match outcome.map_err(Status::internal).flatten() {
-            Ok(()) => self.queue.forget(name),
-            Err(why) => {
-                tracing::warn!(name, reason = why.message, "cannot see to an APIService");
-                self.queue.retry(name);
-            }
-        }
-    }
-
-    async fn sync(&self, name: &str) -> Result<()> {
+    /// Makes, changes or deletes an APIService where it is not as it should be.
+    async fn compare(&self, name: &str) -> Result<()> {
         let (desired, current) = (
             self.desired.lock().get(name).cloned(),
             self.catalog.get(name),
@@ -224,6 +204,22 @@ impl Autoregister {
             }
             Err(why) => Err(why),
         }
+    }
+}
+
+impl Worker for Autoregister {
+    const TASK: &'static str = "APIServices of what is served";
+
+    fn queue(&self) -> &WorkQueue {
+        &self.queue
+    }
+
+    async fn sync(&self, name: &str) -> std::result::Result<(), String> {
+        let done = self.compare(name).await;
+        done.map_err(|why| {
+            tracing::warn!(name, reason = why.message, "cannot see to an APIService");
+            why.message
+        })
     }
 }
 

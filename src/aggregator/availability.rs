@@ -13,8 +13,7 @@ use super::routes::Routes;
 use crate::admission::Objects;
 use crate::auth::{MASTERS, User};
 use crate::base::clock::Clock;
-use crate::base::supervise::catch_panic;
-use crate::base::work_queue::WorkQueue;
+use crate::base::work_queue::{WorkQueue, Worker};
 use crate::controlplane::loopback_client::LoopbackClient;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::{Gvr, Object, Status, Value, go, i64_at, json, str_at, time, value_at};
@@ -82,23 +81,7 @@ pub fn queue() -> Arc<WorkQueue> {
 impl Availability {
     /// Checks until the runtime ends.
     pub fn run(self: Arc<Self>) {
-        for _ in 0..WORKERS {
-            let this = self.clone();
-            tokio::spawn(async move {
-                loop {
-                    let name = this.queue.take().await;
-                    let outcome = catch_panic("apiservice availability", this.sync(&name)).await;
-                    match outcome.flatten() {
-                        Ok(()) => this.queue.forget(&name),
-                        Err(why) => {
-                            tracing::debug!(name, "an APIService is not available: {why}");
-                            this.queue.retry(&name);
-                        }
-                    }
-                    this.queue.done(&name);
-                }
-            });
-        }
+        self.clone().run_workers(WORKERS);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(RESYNC).await;
@@ -106,40 +89,6 @@ impl Availability {
                 routes.keys().for_each(|name| self.queue.add(name));
             }
         });
-    }
-
-    async fn sync(&self, name: &str) -> Result<(), String> {
-        let Some(service) = self.catalog.get(name) else {
-            UNAVAILABLE.remove(&[name]);
-            return Ok(());
-        };
-        let Some(remote) = &service.remote else {
-            let message = "Local APIServices are always available";
-            return self
-                .write(&service, Condition::new("True", "Local", message))
-                .await;
-        };
-        if let Some(condition) = self.check_service(remote).await {
-            return self.write(&service, condition).await;
-        }
-        let Some(backend) = self.routes.backend(name) else {
-            return Ok(());
-        };
-        // With certificates that cannot be used, nothing can be said.
-        backend.transport()?;
-        let answered = self.check_discovery(&service, backend).await;
-        match answered {
-            Ok(()) => {
-                let passed = Condition::new("True", "Passed", "all checks passed");
-                self.write(&service, passed).await
-            }
-            Err(why) => {
-                let failed = Condition::new("False", "FailedDiscoveryCheck", why.clone());
-                self.write(&service, failed).await?;
-                // It is checked again soon.
-                Err(why)
-            }
-        }
     }
 
     /// Checks that the service has the port, and somebody at it; `None` if so.
@@ -249,6 +198,48 @@ impl Availability {
             UNAVAILABLE_TOTAL.inc(&[&service.name, reason]);
         }
         Ok(())
+    }
+}
+
+impl Worker for Availability {
+    const TASK: &'static str = "availability of APIServices";
+
+    fn queue(&self) -> &WorkQueue {
+        &self.queue
+    }
+
+    async fn sync(&self, name: &str) -> Result<(), String> {
+        let Some(service) = self.catalog.get(name) else {
+            UNAVAILABLE.remove(&[name]);
+            return Ok(());
+        };
+        let Some(remote) = &service.remote else {
+            let message = "Local APIServices are always available";
+            return self
+                .write(&service, Condition::new("True", "Local", message))
+                .await;
+        };
+        if let Some(condition) = self.check_service(remote).await {
+            return self.write(&service, condition).await;
+        }
+        let Some(backend) = self.routes.backend(name) else {
+            return Ok(());
+        };
+        // With certificates that cannot be used, nothing can be said.
+        backend.transport()?;
+        let answered = self.check_discovery(&service, backend).await;
+        match answered {
+            Ok(()) => {
+                let passed = Condition::new("True", "Passed", "all checks passed");
+                self.write(&service, passed).await
+            }
+            Err(why) => {
+                let failed = Condition::new("False", "FailedDiscoveryCheck", why.clone());
+                self.write(&service, failed).await?;
+                // It is checked again soon.
+                Err(why)
+            }
+        }
     }
 }
 

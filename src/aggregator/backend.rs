@@ -66,6 +66,7 @@ impl Backend {
         let transport = Transport::new(TransportConfig {
             cert,
             server_name: Some(format!("{}.{}.svc", service.name, service.namespace)),
+            speaks_http2: true,
             ..TransportConfig::new(trust)
         });
         Self { remote, transport }

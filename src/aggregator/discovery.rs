@@ -21,7 +21,7 @@ use super::routes::Routes;
 use crate::auth::{MASTERS, User};
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::base::supervise::catch_panic;
-use crate::base::work_queue::WorkQueue;
+use crate::base::work_queue::{WorkQueue, Worker};
 use crate::codec::json::Document;
 use crate::discovery::RemoteVersion;
 use crate::meta::{Value, json};
@@ -132,28 +132,11 @@ impl RemoteDiscovery {
 
     /// Fetches until the runtime ends.
     pub fn run(self: Arc<Self>) {
-        for _ in 0..WORKERS {
-            let this = self.clone();
-            tokio::spawn(async move {
-                loop {
-                    let name = this.queue.take().await;
-                    let outcome = catch_panic("discovery of APIServices", this.sync(&name)).await;
-                    this.unasked.lock().remove(&name);
-                    match outcome.flatten() {
-                        Ok(()) => this.queue.forget(&name),
-                        Err(why) => {
-                            tracing::debug!(name, "fetching discovery documents: {why}");
-                            this.queue.retry(&name);
-                        }
-                    }
-                    this.queue.done(&name);
-                }
-            });
-        }
+        self.run_workers(WORKERS);
     }
 
     /// Brings what is known of an APIService up to date.
-    async fn sync(&self, name: &str) -> Result<(), String> {
+    async fn refresh(&self, name: &str) -> Result<(), String> {
         let Some(route) = self.routes.get(name) else {
             self.forget(name);
             return Ok(());
@@ -310,6 +293,21 @@ impl RemoteDiscovery {
             ));
         }
         read_legacy(&parse(&answer)?)
+    }
+}
+
+impl Worker for RemoteDiscovery {
+    const TASK: &'static str = "discovery of APIServices";
+
+    fn queue(&self) -> &WorkQueue {
+        &self.queue
+    }
+
+    async fn sync(&self, name: &str) -> Result<(), String> {
+        // It has been asked even if its answer makes the work panic.
+        let outcome = catch_panic(Self::TASK, self.refresh(name)).await;
+        self.unasked.lock().remove(name);
+        outcome.flatten()
     }
 }
 

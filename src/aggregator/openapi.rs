@@ -1,6 +1,6 @@
 //! The OpenAPI documents of other servers (kube-aggregator `controllers/openapi`, `openapiv3`).
 //! They are fetched in the background; of version 3 only where they are, for requests go to the
-//! server.
+//! server. Where a server has none, they are made of those of version 2.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use super::backend::{Answer, Ask, Backend};
 use super::routes::{Route, Routes};
 use crate::auth::User;
 use crate::base::blocking::run_blocking;
-use crate::base::supervise::catch_panic;
-use crate::base::work_queue::WorkQueue;
+use crate::base::work_queue::{WorkQueue, Worker};
 use crate::codec::json::Document;
 use crate::discovery::openapi::{RemoteDocument, RemoteSpec};
 use crate::meta::{Value, str_at};
@@ -96,23 +95,73 @@ impl RemoteOpenApi {
 
     /// Fetches until the runtime ends.
     pub fn run(self: Arc<Self>) {
-        for _ in 0..WORKERS {
-            let this = self.clone();
-            tokio::spawn(async move {
-                loop {
-                    let name = this.queue.take().await;
-                    let outcome = catch_panic("OpenAPI of APIServices", this.sync(&name)).await;
-                    match outcome.flatten() {
-                        Ok(()) => this.queue.forget(&name),
-                        Err(why) => {
-                            tracing::debug!(name, "fetching OpenAPI documents: {why}");
-                            this.queue.retry(&name);
-                        }
-                    }
-                    this.queue.done(&name);
-                }
-            });
+        self.run_workers(WORKERS);
+    }
+
+    fn forget(&self, name: &str) {
+        if self.known.lock().remove(name).is_some() {
+            self.version.fetch_add(1, Ordering::Release);
         }
+    }
+
+    async fn get(&self, backend: &Backend, path: &str, etag: &str) -> Result<Answer, String> {
+        let user = User {
+            name: USER.to_owned(),
+            ..User::default()
+        };
+        let ask = Ask {
+            path,
+            accept: "application/json",
+            etag,
+            user: &user,
+            timeout: TIMEOUT,
+            max_bytes: MAX_DOCUMENT_BYTES,
+        };
+        backend.get(&*self.services, &ask).await
+    }
+
+    /// Learns where the document of version 3 is.
+    async fn fetch_v3(&self, backend: &Backend, spec: &mut RemoteSpec) -> Result<(), String> {
+        let answer = self.get(backend, V3, "").await?;
+        match answer.status {
+            StatusCode::NOT_FOUND => {
+                spec.is_converted = true;
+                return Ok(());
+            }
+            StatusCode::OK => {}
+            other => return Err(format!("{V3} is answered with {}", other.as_u16())),
+        }
+        let index = parse(&answer)?;
+        let entry = index.get("paths").and_then(|paths| paths.get(&spec.path));
+        if let Some(entry) = entry
+            && !spec.set_v3_url(str_at(entry, "/serverRelativeURL"))
+        {
+            return Err("the document of OpenAPI v3 is at a path of another".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Fetches the document of version 2.
+    async fn fetch_v2(&self, backend: &Backend, etag: &str, path: &str) -> Result<Fetched, String> {
+        let answer = self.get(backend, V2, etag).await?;
+        match answer.status {
+            StatusCode::NOT_MODIFIED if !etag.is_empty() => Ok(Fetched::Same),
+            StatusCode::NOT_FOUND => Ok(Fetched::None),
+            StatusCode::OK => {
+                let document = run_blocking(|| RemoteDocument::new(parse(&answer)?, path))?;
+                let etag = answer.header(ETAG).to_owned();
+                Ok(Fetched::New(Arc::new(document), etag))
+            }
+            other => Err(format!("{V2} is answered with {}", other.as_u16())),
+        }
+    }
+}
+
+impl Worker for RemoteOpenApi {
+    const TASK: &'static str = "OpenAPI of APIServices";
+
+    fn queue(&self) -> &WorkQueue {
+        &self.queue
     }
 
     /// Brings what is known of an APIService up to date. What a server does not have is left out,
@@ -145,13 +194,16 @@ impl RemoteOpenApi {
         };
         if v3.is_err() {
             spec.v3 = old.and_then(|old| old.v3.clone());
+            spec.is_converted = old.is_some_and(|old| old.is_converted);
         }
         if self.routes.get(name).is_none() {
             self.forget(name);
             return Ok(());
         }
         let hash = |spec: &RemoteSpec| spec.v2.as_ref().map(|document| document.hash.clone());
-        let same = old.is_some_and(|old| old.v3 == spec.v3 && hash(old) == hash(&spec));
+        let same = old.is_some_and(|old| {
+            (&old.v3, old.is_converted, hash(old)) == (&spec.v3, spec.is_converted, hash(&spec))
+        });
         let spec = Arc::new(spec);
         self.known
             .lock()
@@ -162,61 +214,6 @@ impl RemoteOpenApi {
         v3.and(v2.map(drop))?;
         self.queue.add_after(name, REFRESH);
         Ok(())
-    }
-
-    fn forget(&self, name: &str) {
-        if self.known.lock().remove(name).is_some() {
-            self.version.fetch_add(1, Ordering::Release);
-        }
-    }
-
-    async fn get(&self, backend: &Backend, path: &str, etag: &str) -> Result<Answer, String> {
-        let user = User {
-            name: USER.to_owned(),
-            ..User::default()
-        };
-        let ask = Ask {
-            path,
-            accept: "application/json",
-            etag,
-            user: &user,
-            timeout: TIMEOUT,
-            max_bytes: MAX_DOCUMENT_BYTES,
-        };
-        backend.get(&*self.services, &ask).await
-    }
-
-    /// Learns where the document of version 3 is.
-    async fn fetch_v3(&self, backend: &Backend, spec: &mut RemoteSpec) -> Result<(), String> {
-        let answer = self.get(backend, V3, "").await?;
-        match answer.status {
-            StatusCode::NOT_FOUND => return Ok(()),
-            StatusCode::OK => {}
-            other => return Err(format!("{V3} is answered with {}", other.as_u16())),
-        }
-        let index = parse(&answer)?;
-        let entry = index.get("paths").and_then(|paths| paths.get(&spec.path));
-        if let Some(entry) = entry
-            && !spec.set_v3_url(str_at(entry, "/serverRelativeURL"))
-        {
-            return Err("the document of OpenAPI v3 is at a path of another".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Fetches the document of version 2.
-    async fn fetch_v2(&self, backend: &Backend, etag: &str, path: &str) -> Result<Fetched, String> {
-        let answer = self.get(backend, V2, etag).await?;
-        match answer.status {
-            StatusCode::NOT_MODIFIED if !etag.is_empty() => Ok(Fetched::Same),
-            StatusCode::NOT_FOUND => Ok(Fetched::None),
-            StatusCode::OK => {
-                let document = run_blocking(|| RemoteDocument::new(parse(&answer)?, path))?;
-                let etag = answer.header(ETAG).to_owned();
-                Ok(Fetched::New(Arc::new(document), etag))
-            }
-            other => Err(format!("{V2} is answered with {}", other.as_u16())),
-        }
     }
 }
 

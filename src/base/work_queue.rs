@@ -2,14 +2,56 @@
 //! there once, and nobody works on a name that another worker is at.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::base::supervise::catch_panic;
+
 /// The highest number of doublings of a delay.
 const MAX_DOUBLINGS: u32 = 24;
+
+/// The work on the names of a queue.
+pub trait Worker: Send + Sync + 'static {
+    /// Names the work in the log.
+    const TASK: &'static str;
+
+    fn queue(&self) -> &WorkQueue;
+
+    /// Works on a name, which comes again later where that fails.
+    fn sync(&self, name: &str) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Works on a name, whatever becomes of it.
+    fn work_on(&self, name: &str) -> impl Future<Output = ()> + Send {
+        async move {
+            match catch_panic(Self::TASK, self.sync(name)).await.flatten() {
+                Ok(()) => self.queue().forget(name),
+                Err(why) => {
+                    tracing::debug!(name, "{}: {why}", Self::TASK);
+                    self.queue().retry(name);
+                }
+            }
+        }
+    }
+
+    /// Works on the names that come until the runtime ends, on several of them at the same time.
+    fn run_workers(self: Arc<Self>, workers: usize) {
+        for _ in 0..workers {
+            let this = self.clone();
+            tokio::spawn(async move {
+                loop {
+                    let name = this.queue().take().await;
+                    this.work_on(&name).await;
+                    this.queue().done(&name);
+                }
+            });
+        }
+    }
+}
 
 /// A queue, whose delays after failures double from a minimum to a maximum.
 pub struct WorkQueue {

@@ -164,10 +164,9 @@ impl Transports {
                 key: files.key.clone(),
             };
             let transport = Transport::new(TransportConfig {
-                trust,
                 cert: (!cert.chain.is_empty()).then_some(cert),
-                server_name: None,
                 dialer: dialer.clone(),
+                ..TransportConfig::new(trust)
             });
             transport.map(Arc::new)
         };

@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::location::{Location, Scheme};
-use crate::webhook::connector::{ConnectError, TLS_TIMEOUT, dial, io_text};
+use crate::webhook::connector::{ConnectError, HTTP_2, TLS_TIMEOUT, dial, io_text};
 
 /// The silence of a server after which TCP probes it (client-go `transport/cache.go`).
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -73,17 +73,26 @@ impl Connector {
     /// # Errors
     /// There is no connection, or the server is not to be trusted; with Go's text.
     pub async fn connect(&self, location: &Location) -> Result<Box<dyn Io>, ConnectError> {
+        let (stream, _) = self.open(location).await?;
+        Ok(stream)
+    }
+
+    /// Connects to the server of a URL, and tells whether it is to be spoken to by HTTP/2.
+    async fn open(&self, location: &Location) -> Result<(Box<dyn Io>, bool), ConnectError> {
         let address = location.address();
         let stream = self.dialer.dial(&address).await?;
         if location.scheme == Scheme::Http {
-            return Ok(stream);
+            return Ok((stream, false));
         }
         let name = self.server_name.as_deref().unwrap_or(location.host());
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| ConnectError(format!("dial tcp: lookup {name}: no such host")))?;
         let tls = TlsConnector::from(self.tls.clone());
         match timeout(TLS_TIMEOUT, tls.connect(name, stream)).await {
-            Ok(Ok(stream)) => Ok(Box::new(stream)),
+            Ok(Ok(stream)) => {
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
+                Ok((Box::new(stream), is_http2))
+            }
             Ok(Err(why)) => Err(ConnectError(io_text(&why))),
             Err(_) => Err(ConnectError("net/http: TLS handshake timeout".to_owned())),
         }
@@ -114,18 +123,25 @@ impl Service<Uri> for Connector {
                 path: String::new(),
                 query: String::new(),
             };
-            let stream = connector.connect(&location).await?;
-            Ok(Pooled(TokioIo::new(stream)))
+            let (stream, is_http2) = connector.open(&location).await?;
+            let stream = TokioIo::new(stream);
+            Ok(Pooled { stream, is_http2 })
         })
     }
 }
 
-/// An open connection, which may serve several requests one after another.
-pub struct Pooled(TokioIo<Box<dyn Io>>);
+/// An open connection, which may serve several requests one after another, or at the same time.
+pub struct Pooled {
+    stream: TokioIo<Box<dyn Io>>,
+    is_http2: bool,
+}
 
 impl Connection for Pooled {
     fn connected(&self) -> Connected {
-        Connected::new()
+        match self.is_http2 {
+            true => Connected::new().negotiated_h2(),
+            false => Connected::new(),
+        }
     }
 }
 
@@ -135,7 +151,7 @@ impl Read for Pooled {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
@@ -145,7 +161,7 @@ impl Write for Pooled {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -153,18 +169,18 @@ impl Write for Pooled {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

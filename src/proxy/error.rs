@@ -47,8 +47,33 @@ pub fn round_trip_text(error: &(dyn StdError + 'static)) -> String {
         Some(Problem::Malformed) => {
             "net/http: HTTP/1.x transport connection broken: malformed HTTP response".to_owned()
         }
-        None => cause(error),
+        None => http2_text(error).unwrap_or_else(|| cause(error)),
     }
+}
+
+/// The error of an HTTP/2 stream in Go's words (`net/http` `http2StreamError`), if that is the
+/// error. Go tells the number of the stream too.
+fn http2_text(error: &(dyn StdError + 'static)) -> Option<String> {
+    let mut current = Some(error);
+    let known = loop {
+        let error = current?;
+        match error.downcast_ref::<h2::Error>() {
+            Some(known) => break known,
+            None => current = error.source(),
+        }
+    };
+    let reason = known.reason()?;
+    Some(match (known.is_remote(), known.is_go_away()) {
+        (true, true) => {
+            format!("http2: server sent GOAWAY and closed the connection; ErrCode={reason:?}")
+        }
+        (true, false) => format!("stream error: {reason:?}; received from peer"),
+        // The headers go on in too many frames.
+        (false, _) if reason == h2::Reason::ENHANCE_YOUR_CALM => {
+            "http2: response header list larger than advertised limit".to_owned()
+        }
+        (false, _) => format!("stream error: {reason:?}"),
+    })
 }
 
 /// The error of the answer to an upgrade in Go's words (`net/http.ReadResponse`).

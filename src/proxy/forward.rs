@@ -86,7 +86,6 @@ pub async fn forward(
     if options.reject_redirects && is_redirect(&head) {
         return Ok(refused_redirect());
     }
-    let body = inbound::incoming(body);
     let body = match rewriter {
         Some(rewriter) if rewrites_links => html::rewrite(&mut head.headers, body, rewriter),
         _ => body,

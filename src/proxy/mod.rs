@@ -14,6 +14,7 @@ mod forward;
 mod headers;
 mod html;
 mod inbound;
+mod lanes;
 mod location;
 mod rewrite;
 pub mod spdy;

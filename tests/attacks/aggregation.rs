@@ -574,6 +574,71 @@ async fn openapi_documents_of_other_servers_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn servers_of_openapi_v2_alone_have_a_document_of_version_3() {
+    let (_folder, server) = embedded(&[]).await;
+    let kinds = json!([{"group": GROUP, "version": "v1", "kind": "Thing"}]);
+    let v2 = json!({
+        "swagger": "2.0", "info": {"title": "Things", "version": "0.1"},
+        "paths": {format!("{VERSION}/things"): {"post": {
+            "consumes": ["*/*"], "produces": ["application/json"],
+            "parameters": [{"name": "body", "in": "body", "schema": {"$ref": "#/definitions/a.Thing"}}],
+            "responses": {"201": {"description": "Created", "schema": {"$ref": "#/definitions/a.Thing"}}},
+        }}},
+        "definitions": {"a.Thing": {"type": "object", "x-kubernetes-group-version-kind": kinds, "properties": {
+            "next": {"description": "Another.", "$ref": "#/definitions/a.Thing"},
+        }}},
+    });
+    let extension = extension(move |seen| match seen.uri.as_str() {
+        "/openapi/v2" => Reply::Json(v2.clone()),
+        "/openapi/v3" => Reply::Raw(404, Vec::new(), Vec::new()),
+        _ => fine(seen),
+    })
+    .await;
+    available(&server, &extension).await;
+    let begun = Instant::now();
+    let url = loop {
+        let (_, index) = ask("GET", "/openapi/v3").answer(&server).await;
+        let entry = &index["paths"][format!("apis/{GROUP}/v1")]["serverRelativeURL"];
+        if let Some(url) = entry.as_str() {
+            break url.to_owned();
+        }
+        assert!(begun.elapsed() < PATIENCE, "{index}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert!(
+        url.starts_with(&format!("/openapi/v3{VERSION}?hash=")),
+        "{url}"
+    );
+    let (status, document) = ask("GET", &url).answer(&server).await;
+    let thing = json!({"schema": {"$ref": "#/components/schemas/a.Thing"}});
+    let want = json!({
+        "openapi": "3.0.0", "info": {"title": "Things", "version": "0.1"},
+        "paths": {format!("{VERSION}/things"): {"post": {
+            "requestBody": {"content": {"*/*": thing}},
+            "responses": {"201": {"description": "Created", "content": {"application/json": thing}}},
+        }}},
+        "components": {"schemas": {"a.Thing": {
+            "type": "object", "x-kubernetes-group-version-kind": kinds, "properties": {
+                "next": {"description": "Another.", "allOf": [{"$ref": "#/components/schemas/a.Thing"}]},
+            },
+        }}},
+    });
+    assert_eq!((status, document), (200, want));
+    assert!(of_clients(&extension).is_empty(), "this server answers");
+    assert_eq!(
+        ask("DELETE", &format!("{API_SERVICES}/v1.{GROUP}"))
+            .status(&server)
+            .await,
+        200
+    );
+    let begun = Instant::now();
+    while ask("GET", &url).status(&server).await == 200 {
+        assert!(begun.elapsed() < PATIENCE, "it is still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_delays_nobody() {
     let (_folder, server) = embedded(&[]).await;
     let hangs = Arc::new(AtomicBool::new(false));
@@ -628,6 +693,44 @@ async fn a_server_that_hangs_delays_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn streams_share_connections_and_none_waits_for_another() {
+    const WATCHES: usize = 250;
+    let (_folder, server) = embedded(&[]).await;
+    let extension = extension(|seen| match seen.uri.ends_with("/hangs") {
+        true => Reply::Hang,
+        false => fine(seen),
+    })
+    .await;
+    available(&server, &extension).await;
+    for _ in 0..3 {
+        assert_eq!(ask("GET", THINGS).status(&server).await, 200);
+    }
+    let seen = of_clients(&extension);
+    let connections: BTreeSet<usize> = seen.iter().map(|one| one.connection).collect();
+    assert_eq!((seen.len(), connections.len()), (3, 1));
+    assert!(seen.iter().all(|one| one.version == http::Version::HTTP_2));
+    let path = format!("{THINGS}/hangs");
+    let hanging = futures::future::join_all((0..WATCHES).map(|_| ask("GET", &path).send(&server)));
+    let others = async {
+        let begun = Instant::now();
+        while of_clients(&extension).len() < WATCHES + 3 {
+            assert!(begun.elapsed() < PATIENCE, "streams wait for others");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(ask("GET", THINGS).status(&server).await, 200);
+    };
+    tokio::select! {
+        _ = hanging => panic!("a stream that hangs has ended"),
+        () = others => {}
+    }
+    let mut streams = std::collections::BTreeMap::<usize, usize>::new();
+    for one in of_clients(&extension) {
+        *streams.entry(one.connection).or_default() += 1;
+    }
+    assert!(streams.len() < 10, "{streams:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn servers_that_answer_amiss_are_told_from_those_that_do_not_answer() {
     let (_folder, server) = embedded(&[]).await;
     let extension = extension(|seen| {
@@ -656,9 +759,13 @@ async fn servers_that_answer_amiss_are_told_from_those_that_do_not_answer() {
         )
     };
     let failed = |why: &str| (503, format!("error trying to reach service: {why}\n"));
-    assert_eq!(answer("closed").await, failed("EOF"));
+    let reset = "stream error: INTERNAL_ERROR; received from peer";
+    assert_eq!(answer("closed").await, failed(reset));
     let (status, text) = answer("oversize").await;
-    assert!(status == 503 && text.contains("headers exceeded"), "{text}");
+    assert!(
+        status == 503 && text.contains("header list larger"),
+        "{text}"
+    );
     let refused = "the backend attempted to redirect this request, which is not permitted";
     assert_eq!(answer("redirect").await, (502, refused.to_owned()));
     // The version is listed, and nothing of it is taken for true.

@@ -29,11 +29,14 @@ static TEXTS: Form = List(&Text);
 
 static DOCUMENT: Form = Message(&[
     ("swagger", Text),
+    ("info", One(&INFO)),
     ("paths", Named(&PATH_ITEM)),
     ("definitions", Named(&SCHEMA)),
     ("parameters", Named(&PARAMETER)),
     ("responses", Named(&RESPONSE)),
 ]);
+
+static INFO: Form = Message(&[("title", Text), ("description", Text), ("version", Text)]);
 
 static PATH_ITEM: Form = Message(&[
     ("get", One(&OPERATION)),

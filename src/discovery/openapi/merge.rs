@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::conform;
 use crate::meta::{Map, Value, str_at};
 
 const DEFINITIONS: &str = "#/definitions/";
@@ -19,9 +18,8 @@ const SHARED: [&str; 2] = ["parameters", "responses"];
 /// can be merged.
 ///
 /// # Errors
-/// It is no OpenAPI v2 document.
-pub fn part(document: Value, prefix: &str) -> Result<Value, String> {
-    let mut document = conform::document(document)?;
+/// What it shares is too large.
+pub fn part(mut document: Value, prefix: &str) -> Result<Value, String> {
     let mut shared = HashMap::new();
     for key in SHARED {
         for (name, content) in take(&mut document, key) {

@@ -2,6 +2,7 @@
 //! compressed.
 
 mod conform;
+mod convert;
 mod custom;
 mod definitions;
 mod descriptions;
@@ -59,6 +60,8 @@ pub struct OpenApi {
     v2_protobuf: Arc<OnceLock<Bytes>>,
     /// By the path below `/openapi/v3/`.
     v3: BTreeMap<String, Arc<Document>>,
+    /// Those of servers that know nothing of version 3, which come first.
+    converted: BTreeMap<String, Arc<Document>>,
     index: Bytes,
 }
 
@@ -81,6 +84,8 @@ enum DocumentKind {
     Fixed(&'static str),
     /// The custom kinds of a group and version.
     Custom(String, String),
+    /// A document of another server.
+    Converted(Arc<RemoteDocument>),
 }
 
 impl OpenApi {
@@ -125,8 +130,9 @@ impl OpenApi {
             remote: Vec::new(),
             v2,
             v2_protobuf: Arc::default(),
-            index: index(&v3, &[]),
+            index: index(&v3, &BTreeMap::new(), &[]),
             v3,
+            converted: BTreeMap::new(),
         }
     }
 
@@ -170,16 +176,37 @@ impl OpenApi {
             true => (self.v2.clone(), self.v2_protobuf.clone()),
             false => (Arc::new(v2), Arc::default()),
         };
+        let converted = self.converted(&remote);
         Self {
             schema: self.schema,
             resources: self.resources.clone(),
             custom: kinds,
             v2,
             v2_protobuf,
-            index: index(&v3, &remote),
+            index: index(&v3, &converted, &remote),
             remote,
             v3,
+            converted,
         }
+    }
+
+    /// The documents of servers that know nothing of version 3.
+    fn converted(&self, remote: &[Arc<RemoteSpec>]) -> BTreeMap<String, Arc<Document>> {
+        let specs = remote.iter().filter(|spec| spec.is_converted);
+        let documents = specs.filter_map(|spec| {
+            let v2 = spec.v2.as_ref()?;
+            let known = self.converted.get(&spec.path);
+            let known = known.filter(|known| known.hash == v2.hash).cloned();
+            let document = known.unwrap_or_else(|| {
+                Arc::new(Document {
+                    hash: v2.hash.clone(),
+                    about: DocumentKind::Converted(v2.clone()),
+                    body: OnceLock::new(),
+                })
+            });
+            Some((spec.path.clone(), document))
+        });
+        documents.collect()
     }
 
     /// Answers a GET of `path` (with its query, undecoded); `None` where the path is not below
@@ -199,10 +226,14 @@ impl OpenApi {
                     &Body::Plain(&self.index),
                 ))
             }
-            Some(name) => Some(match self.v3.get_key_value(name) {
-                Some((name, document)) => self.version3(name, document, query, headers),
-                None => status(StatusCode::NOT_FOUND),
-            }),
+            Some(name) => {
+                let converted = self.converted.get_key_value(name);
+                let known = converted.or_else(|| self.v3.get_key_value(name));
+                Some(match known {
+                    Some((name, document)) => self.version3(name, document, query, headers),
+                    None => status(StatusCode::NOT_FOUND),
+                })
+            }
             None => None,
         }
     }
@@ -294,6 +325,7 @@ impl OpenApi {
                 v3(Some((group.as_str(), version.as_str()))),
                 &info,
             ),
+            DocumentKind::Converted(document) => document.converted(),
             DocumentKind::Group(group) => {
                 v3::document(&[operations::group_path(group)], v3(None), &info)
             }
@@ -377,8 +409,13 @@ fn left_out(schema: &Schema, resources: &[&ResourceDecl]) -> String {
 
 /// `GET /openapi/v3`: where each document is. A version that another server serves is that
 /// server's.
-fn index(v3: &BTreeMap<String, Arc<Document>>, remote: &[Arc<RemoteSpec>]) -> Bytes {
-    let own = v3.iter().map(|(path, document)| (path, document.url(path)));
+fn index(
+    v3: &BTreeMap<String, Arc<Document>>,
+    converted: &BTreeMap<String, Arc<Document>>,
+    remote: &[Arc<RemoteSpec>],
+) -> Bytes {
+    let own = v3.iter().chain(converted);
+    let own = own.map(|(path, document)| (path, document.url(path)));
     let mut urls: BTreeMap<&String, String> = own.collect();
     for spec in remote {
         urls.extend(spec.v3.as_ref().map(|url| (&spec.path, url.clone())));
@@ -400,6 +437,7 @@ impl Document {
             DocumentKind::Group(group) => group.clone(),
             DocumentKind::Fixed(name) => (*name).to_owned(),
             DocumentKind::All => "v2".to_owned(),
+            DocumentKind::Converted(document) => document.hash.clone(),
         };
         // A build's documents are all made of what this names.
         let build = concat!(

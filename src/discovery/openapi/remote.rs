@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{V3, compress, decompress, merge, sha512_hex};
-use crate::meta::Value;
+use super::{V3, compress, conform, convert, decompress, merge, sha512_hex};
+use crate::meta::{Value, json};
 
 /// The bytes of all parts that are merged into the document of everything. Further ones are left
 /// out.
@@ -20,6 +20,8 @@ pub struct RemoteSpec {
     pub v2: Option<Arc<RemoteDocument>>,
     /// The path of its OpenAPI v3 document, with a hash.
     pub v3: Option<String>,
+    /// The server knows nothing of version 3, so that the document is made of that of version 2.
+    pub is_converted: bool,
 }
 
 impl RemoteSpec {
@@ -29,6 +31,7 @@ impl RemoteSpec {
             path: format!("apis/{group}/{version}"),
             v2: None,
             v3: None,
+            is_converted: false,
         }
     }
 
@@ -54,6 +57,8 @@ pub struct RemoteDocument {
     bytes: usize,
     /// The JSON, gzipped.
     json: Bytes,
+    /// The title and the version of the API.
+    info: Value,
 }
 
 impl RemoteDocument {
@@ -62,12 +67,26 @@ impl RemoteDocument {
     /// # Errors
     /// It is no OpenAPI v2 document.
     pub fn new(document: Value, path: &str) -> Result<Self, String> {
+        let mut document = conform::document(document)?;
+        let info = document.get_mut("info").map(Value::take);
+        let info = info.unwrap_or_else(|| json!({"title": "", "version": ""}));
         let part = merge::part(document, &format!("/{path}/"))?.to_string();
         Ok(Self {
-            hash: sha512_hex(part.as_bytes()),
+            hash: sha512_hex(format!("{info}{part}").as_bytes()),
             bytes: part.len(),
             json: compress(part.as_bytes()),
+            info,
         })
+    }
+
+    fn value(&self) -> Value {
+        // It has been written as JSON.
+        serde_json::from_slice(&decompress(&self.json)).unwrap_or_default()
+    }
+
+    /// Writes the document as one of version 3.
+    pub fn converted(&self) -> Value {
+        convert::document(self.value(), &self.info)
     }
 }
 
@@ -84,8 +103,6 @@ pub fn merge_into(document: &mut Value, remote: &[Arc<RemoteSpec>]) {
             continue;
         };
         left = rest;
-        if let Ok(part) = serde_json::from_slice(&decompress(&part.json)) {
-            merge::merge(document, part);
-        }
+        merge::merge(document, part.value());
     }
 }

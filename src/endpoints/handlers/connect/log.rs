@@ -9,7 +9,6 @@ use http::header::{CONTENT_TYPE, HOST, HeaderValue, LOCATION};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use hyper::body::Incoming;
 
 use super::log_options::LogOptions;
 use super::{RequestContext, container, find, node};
@@ -17,7 +16,7 @@ use crate::endpoints::body::{self, Body};
 use crate::endpoints::websocket;
 use crate::meta::status::{Details, Result};
 use crate::meta::{Status, go};
-use crate::proxy::{self, Location};
+use crate::proxy::{self, Location, ResponseBody};
 use crate::telemetry::metrics::Counter;
 
 /// The bytes of a kubelet's error that a client is told (apiserver `maxReadLength`).
@@ -90,13 +89,13 @@ fn failed(location: &Location, why: &str) -> Status {
     Status::failure(500, "", format!("Get {url}: {why}"))
 }
 
-fn is_redirect(answer: &Response<Incoming>) -> bool {
+fn is_redirect(answer: &Response<ResponseBody>) -> bool {
     matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308)
         && answer.headers().contains_key(LOCATION)
 }
 
 /// The bytes of an answer until its end. One that breaks off ends: its client has had the rest.
-fn frames(body: Incoming) -> impl Stream<Item = Bytes> + Send + 'static {
+fn frames(body: ResponseBody) -> impl Stream<Item = Bytes> + Send + 'static {
     BodyStream::new(body)
         .take_while(|frame| ready(frame.is_ok()))
         .filter_map(|frame| ready(frame.ok().and_then(|frame| frame.into_data().ok())))
@@ -118,7 +117,7 @@ fn respond(
 }
 
 /// The error of a kubelet (apiserver `generic/rest/response_checker.go`).
-async fn refusal(ctx: &RequestContext<'_>, answer: Response<Incoming>) -> Status {
+async fn refusal(ctx: &RequestContext<'_>, answer: Response<ResponseBody>) -> Status {
     let code = answer.status().as_u16();
     let text = match text(answer.into_body()).await {
         Ok(text) => text,
@@ -132,7 +131,7 @@ async fn refusal(ctx: &RequestContext<'_>, answer: Response<Incoming>) -> Status
 }
 
 /// Returns the first bytes of a body as text.
-async fn text(mut body: Incoming) -> std::result::Result<String, String> {
+async fn text(mut body: ResponseBody) -> std::result::Result<String, String> {
     let mut bytes = Vec::new();
     while bytes.len() < MAX_ERROR_BYTES {
         match body.frame().await {
