@@ -14,9 +14,9 @@ CEL ?=
 BENCH ?=
 
 # The entropy of the CPU's jitter, which aws-lc gathers besides the system's, would take most of the time of a start.
-release dist bench overload e2e image: export AWS_LC_SYS_NO_JITTER_ENTROPY = 1
+release dist bench overload e2e envtest image: export AWS_LC_SYS_NO_JITTER_ENTROPY = 1
 
-.PHONY: help run test lint fmt deny bench overload e2e image image-test helm-test cel-test release dist clean
+.PHONY: help run test lint fmt deny bench overload e2e envtest envtest-test image image-test helm-test cel-test release dist clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -64,6 +64,13 @@ e2e: dist ## real kubectl, controller manager and scheduler against the server a
 	@scripts/install-tools.sh e2e
 	cd e2e && go run . -keelson $(TARGET)/dist/keelson $(E2E)
 	cd e2e && KEELSON=$(TARGET)/dist/keelson go test -count 1 ./podsecurity
+
+envtest: dist ## the archive of binaries that controller-runtime's envtest starts, with Keelson as kube-apiserver and etcd, in target/envtest
+	@scripts/install-tools.sh envtest
+	@scripts/envtest.sh $(TARGET)/dist/keelson .tools/bin/kubectl $(TARGET)/envtest
+
+envtest-test: envtest ## controller-runtime's envtest with these binaries: definitions, webhooks, a manager, users
+	cd e2e && KUBEBUILDER_ASSETS=$(TARGET)/envtest/controller-tools/envtest go test -count 1 -v ./envtest
 
 overload: dist ## for a minute, what well-behaved users notice of one who wants everything; BENCH='-store embedded'
 	@scripts/install-tools.sh bench

@@ -4,6 +4,7 @@
 #   scripts/install-tools.sh build     what compiling needs: a C compiler
 #   scripts/install-tools.sh test      and what the tests need: openssl, curl, a real etcd 3.6 in .tools/bin
 #   scripts/install-tools.sh e2e       and a real kubectl, kube-controller-manager, kube-scheduler and sample-apiserver in .tools/bin
+#   scripts/install-tools.sh envtest   what `build` installs, and a real kubectl in .tools/bin
 #   scripts/install-tools.sh bench     what `test` installs, and nginx to compare with
 #   scripts/install-tools.sh image     what `build` installs, and buildah to make the image with and look into it
 #
@@ -81,14 +82,19 @@ test_tools() {
   go_build etcd e2e ./cmd/etcd "$etcd" ""
 }
 
-e2e_tools() {
-  test_tools
+# kubernetes_tools NAME...: commands of Kubernetes, at the version of their modules.
+kubernetes_tools() {
   local version at=k8s.io/component-base/version
   version=$(pinned k8s.io/kubernetes)
-  for tool in kubectl kube-scheduler kube-controller-manager; do
-    go_build $tool e2e ./cmd/$tool "$version" \
+  for tool in "$@"; do
+    go_build "$tool" e2e "./cmd/$tool" "$version" \
       "-X $at.gitVersion=$version -X $at.gitMajor=1 -X $at.gitMinor=$(echo "$version" | cut -d. -f2)"
   done
+}
+
+e2e_tools() {
+  test_tools
+  kubernetes_tools kubectl kube-scheduler kube-controller-manager
   local sample
   sample=$(pinned k8s.io/sample-apiserver)
   go_build sample-apiserver e2e ./cmd/sample-apiserver "$sample" ""
@@ -109,7 +115,8 @@ case ${1:-e2e} in
   build) build ;;
   test) test_tools ;;
   e2e) e2e_tools ;;
+  envtest) build && kubernetes_tools kubectl ;;
   bench) bench_tools ;;
   image) image_tools ;;
-  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

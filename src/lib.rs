@@ -27,11 +27,13 @@ mod endpoints;
 mod options;
 mod controlplane;
 mod aggregator;
+mod controllers;
+mod etcd_stand_in;
 mod server;
 mod library;
 
 pub use library::{Builder, Error, Server};
-pub use server::main;
+pub use server::{main, main_as};
 
 /// The items that tests, benchmarks and fuzz targets outside the crate use. They are no interface:
 /// any version may change them.

@@ -1,4 +1,4 @@
-//! The keelson binary: hands its command line to the server.
+//! The keelson binary: hands its command line to the server, or to what its name says.
 
 use std::process::ExitCode;
 
@@ -6,5 +6,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    keelson::main(std::env::args().skip(1))
+    let mut args = std::env::args();
+    let program = args.next().unwrap_or_default();
+    keelson::main_as(&program, args)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::task::AbortHandle;
 
 use crate::base::backoff::Backoff;
 use crate::base::coop::CoopBudget;
@@ -56,6 +57,32 @@ impl Informers {
     /// # Errors
     /// A failure of the first list.
     pub async fn start(&self, store: Arc<Store>, handler: Arc<dyn EventHandler>) -> Result<()> {
+        self.spawn(store, handler).await.map(drop)
+    }
+
+    /// [`Informers::start`] for a resource that may go: it is followed until the returned value is
+    /// dropped.
+    ///
+    /// # Errors
+    /// A failure of the first list.
+    pub async fn follow(
+        &self,
+        store: Arc<Store>,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<Following> {
+        let (condition, task) = self.spawn(store, handler).await?;
+        Ok(Following {
+            informers: self.clone(),
+            condition,
+            task,
+        })
+    }
+
+    async fn spawn(
+        &self,
+        store: Arc<Store>,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<(Arc<FailureTracker>, AbortHandle)> {
         let part = handler
             .fields()
             .map(|paths| Projection::new(store.resource.storage_ty(), paths.iter().copied()));
@@ -65,7 +92,8 @@ impl Informers {
             store.resource.gvr.group_resource()
         )));
         self.0.lock().push(condition.clone());
-        tokio::spawn(async move {
+        let health = condition.clone();
+        let task = tokio::spawn(async move {
             let mut backoff = Backoff::new(RETRY, RETRY_MAX);
             let mut from = Some(revision);
             loop {
@@ -87,7 +115,7 @@ impl Informers {
                 }
             }
         });
-        Ok(())
+        Ok((health, task.abort_handle()))
     }
 
     /// Reports whether all informers have synced.
@@ -106,6 +134,21 @@ impl Informers {
         } else {
             Err(behind.join("; "))
         }
+    }
+}
+
+/// An informer that ends when this is dropped.
+pub struct Following {
+    informers: Informers,
+    condition: Arc<FailureTracker>,
+    task: AbortHandle,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.task.abort();
+        let mut all = self.informers.0.lock();
+        all.retain(|condition| !Arc::ptr_eq(condition, &self.condition));
     }
 }
 

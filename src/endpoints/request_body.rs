@@ -143,6 +143,8 @@ struct BodyPermit {
 /// The body of a request, with the permit for its memory, which is held as long as the request.
 #[derive(Debug, Default)]
 pub struct RequestBody {
+    /// The body of a request that the server itself makes.
+    whole: Mutex<Option<Bytes>>,
     incoming: Mutex<Option<Incoming>>,
     permit: Mutex<Option<BodyPermit>>,
     is_reading: AtomicBool,
@@ -154,6 +156,14 @@ impl RequestBody {
     pub fn new(incoming: Incoming) -> Self {
         Self {
             incoming: Mutex::new(Some(incoming)),
+            ..Self::default()
+        }
+    }
+
+    /// A body that is in memory, for requests that the server itself makes.
+    pub fn whole(body: Bytes) -> Self {
+        Self {
+            whole: Mutex::new(Some(body)),
             ..Self::default()
         }
     }
@@ -186,6 +196,9 @@ impl RequestBody {
     /// # Errors
     /// 400 where the client breaks off, 408 where it is too slow, 413 for a body that is too large.
     pub async fn read(&self, budget: &BodyBudget, user: &User) -> Result<Bytes> {
+        if let Some(body) = self.whole.lock().take() {
+            return Ok(body);
+        }
         let incoming = self.incoming.lock().take();
         let Some(incoming) = incoming.filter(|incoming| !incoming.is_end_stream()) else {
             return Ok(Bytes::new());

@@ -45,6 +45,8 @@ const FRONT_PROXY_NAME: &str = "front-proxy-client";
 #[derive(Debug)]
 pub struct Identity {
     pub serving: CertKeyPair,
+    /// The certificates that a client has to trust for it, in PEM.
+    pub serving_ca: String,
     /// The authorities of client certificates.
     pub client_ca: FileContent,
     /// The front proxy, with its authorities.
@@ -159,7 +161,7 @@ pub fn make(
         }
     };
     let admin = if own_client_ca {
-        Some(admin(&mut files, serving_ca, now)?)
+        Some(admin(&mut files, serving_ca.clone(), now)?)
     } else {
         None
     };
@@ -172,6 +174,7 @@ pub fn make(
     let (signing_key, public_keys) = service_account_keys(config, &mut files)?;
     let identity = Identity {
         serving,
+        serving_ca,
         client_ca,
         request_header,
         proxy_client,

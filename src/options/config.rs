@@ -16,6 +16,7 @@ use super::authorization::Authorization;
 use super::browsers::Browsers;
 pub use super::cert_files::CertFiles;
 use super::cert_files::path;
+use super::controllers::{self, Controller};
 use super::flag_readers::{address, number, port_range};
 use super::flags::{Command, FeatureGates, FlagError, Flags, parse, split_list};
 use super::request_header::RequestHeader;
@@ -52,6 +53,8 @@ pub struct Config {
     pub(crate) browsers: Browsers,
     pub(crate) kubelet: KubeletConfig,
     pub(crate) shutdown: Shutdown,
+    /// The controllers that run inside this server.
+    pub(crate) controllers: Vec<Controller>,
     /// The API versions and resources that are served.
     pub(crate) apis: ApiEnablement,
     pub(crate) feature_gates: FeatureGates,
@@ -363,6 +366,7 @@ impl Config {
                 watch_grace: flags.duration("shutdown-watch-termination-grace-period"),
                 send_retry_after: flags.switch("shutdown-send-retry-after"),
             },
+            controllers: controllers::enabled(flags)?,
             apis: ApiEnablement::parse(flags.array("runtime-config").iter().map(String::as_str))?,
             feature_gates,
             event_ttl: flags.duration("event-ttl"),

@@ -87,6 +87,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("bind-address", WIRE, "a_port_is_shared_if_the_flag_says_so"),
     ("cert-dir", WIRE, "a_port_is_shared_if_the_flag_says_so"),
     ("client-ca-file", MANIFEST, STARTS),
+    ("controllers", "tests/controllers.rs", "no_controller_runs_unless_the_flag_names_it"),
     ("cors-allowed-origins", WIRE, "browsers_are_told_what_the_flags_say"),
     ("data-dir", "tests/durability.rs", "a_second_server_on_the_same_folder_is_refused"),
     ("default-not-ready-toleration-seconds", WIRE, "new_pods_are_as_the_flags_say"),

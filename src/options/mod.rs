@@ -11,6 +11,7 @@ pub mod browsers;
 mod cert_files;
 pub mod certificates;
 pub mod config;
+pub mod controllers;
 pub mod credential_files;
 pub mod data_dir;
 #[cfg(test)]

@@ -85,6 +85,7 @@ pub struct BuiltServer {
     /// It is to run for as long as the server does.
     pub endpoint_reconciler: EndpointReconciler,
     pub authentication: Authentication,
+    pub informers: Informers,
     /// Configuration files that are followed.
     pub watched: Vec<WatchedFiles>,
 }
@@ -166,12 +167,14 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     let has_certificate = deps.identity.proxy_client.is_some();
     health::add_aggregator(&deps.health, &cluster.aggregator, has_certificate);
     health::add_shutdown(&deps.health, &deps.shutdown);
+    let informers = cluster.informers.clone();
     let mut chain = filter_chain(deps, cluster, &authentication, clock)?;
     chain.flow_control = flow_control;
     Ok(BuiltServer {
         chain,
         endpoint_reconciler,
         authentication,
+        informers,
         watched,
     })
 }

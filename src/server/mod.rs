@@ -30,4 +30,4 @@ mod token_requests;
 mod write_coalescing;
 mod zpages;
 
-pub use run::main;
+pub use run::{main, main_as};

@@ -24,13 +24,17 @@ use super::shutdown::{Shutdown, Signals};
 use super::storage_overrides::{Backend, StorageOverrides};
 use super::tls::{self, TlsError};
 use crate::audit::Auditor;
+use crate::auth::authn::service_account::Issuer;
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::supervise::{FailureTracker, catch_panic};
 use crate::builtin;
 use crate::cacher::Reflector;
+use crate::controllers::{self, ControllerDeps};
 use crate::controlplane::endpoint_reconciler::EndpointReconciler;
+use crate::controlplane::informer::Informers;
 use crate::discovery::version;
+use crate::etcd_stand_in::{self, Handover};
 use crate::meta::tree::STACK_BYTES;
 use crate::options::certificates::{self, Admin, CertError, Identity};
 use crate::options::config::{Config, MIN_WORKER_THREADS, StorageConfig};
@@ -39,7 +43,7 @@ use crate::options::flags::{self, Command, FlagError, Flags};
 use crate::options::own_files::OwnFiles;
 use crate::registry::store::DefaultingStorage;
 use crate::storage::compaction::Compactor;
-use crate::storage::embedded::Embedded;
+use crate::storage::embedded::{Embedded, Medium};
 use crate::storage::encryption::{EncryptedStorage, Transformers};
 use crate::storage::etcd3::{self, Etcd3};
 use crate::storage::{Storage, StorageError};
@@ -102,6 +106,15 @@ pub struct ServerDeps {
     /// `None` if nothing is audited.
     pub auditor: Option<Arc<Auditor>>,
     pub shutdown: Shutdown,
+}
+
+/// Runs what the program is called: a stand-in for etcd under that name, else the server.
+pub fn main_as(program: &str, args: impl IntoIterator<Item = String>) -> ExitCode {
+    let name = Path::new(program).file_stem();
+    if name.is_some_and(|name| name == etcd_stand_in::NAME) {
+        return etcd_stand_in::main(args, async { Signals::new().next().await });
+    }
+    main(args)
 }
 
 /// Runs the server with `args` (without argv[0]) until a signal arrives.
@@ -247,7 +260,7 @@ pub async fn prepare(
     shutdown: &Shutdown,
     hangup: SighupListener,
 ) -> Result<Prepared, RunError> {
-    let (config, clock) = (Arc::new(config), Clock::system());
+    let (config, clock) = (Arc::new(handed_over(config).await), Clock::system());
     if let Some(folder) = &config.data_dir {
         data_dir::secure(folder);
     }
@@ -290,8 +303,10 @@ pub async fn prepare(
         chain,
         endpoint_reconciler,
         authentication,
+        informers,
         watched,
     } = build_server(&deps).await?;
+    start_controllers(&deps, &chain, informers, authentication.issuer.clone());
     written.await.map_err(io::Error::other)??;
     let mut reloader = Reloader::new(
         &deps,
@@ -313,6 +328,54 @@ pub async fn prepare(
         admin: identity.admin.clone(),
         drain: drain_timeout(&config),
     })
+}
+
+/// The configuration with an embedded store in the place of a stand-in for etcd.
+async fn handed_over(config: Config) -> Config {
+    let Some(Handover {
+        data_dir,
+        unsafe_no_fsync,
+    }) = etcd_stand_in::ask(&config.storage.etcd_servers).await
+    else {
+        return config;
+    };
+    tracing::info!(
+        "the etcd that --etcd-servers names is Keelson's stand-in: the store is in {}",
+        data_dir.display()
+    );
+    let medium = if unsafe_no_fsync {
+        Medium::UnsyncedFile
+    } else {
+        Medium::File
+    };
+    let storage = StorageConfig {
+        etcd_servers: Vec::new(),
+        medium,
+        ..config.storage
+    };
+    Config {
+        data_dir: Some(data_dir),
+        storage,
+        ..config
+    }
+}
+
+/// Starts the controllers that the flags name.
+fn start_controllers(
+    deps: &ServerDeps,
+    chain: &HandlerChain,
+    informers: Informers,
+    issuer: Option<Arc<Issuer>>,
+) {
+    let parts = ControllerDeps {
+        api: chain.api.clone(),
+        informers,
+        shared_store: !deps.config.storage.etcd_servers.is_empty(),
+        stopping: deps.shutdown.stopping(),
+        root_ca: deps.identity.serving_ca.as_str().into(),
+        issuer,
+    };
+    controllers::start(&deps.config.controllers, &parts);
 }
 
 /// Writes what the server has made itself, and the kubeconfig of a server at that address.

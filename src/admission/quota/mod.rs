@@ -5,6 +5,7 @@ mod check;
 mod configuration;
 mod device_claims;
 mod pods;
+pub mod recount;
 mod services;
 mod usage;
 mod volume_claims;

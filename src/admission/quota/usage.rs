@@ -165,6 +165,24 @@ impl<'a> Usage<'a> {
         Ok(usage)
     }
 
+    /// The usage of an object that is stored. `pod` is that of the pod that a claim was made for.
+    pub fn counting(
+        evaluator: Evaluator,
+        object: &'a Object,
+        classes: &DeviceClasses,
+        pod: ResourceList,
+        now: i64,
+    ) -> Self {
+        Self {
+            evaluator,
+            object,
+            old: None,
+            classes: classes.clone(),
+            pods: [pod, ResourceList::new()],
+            now,
+        }
+    }
+
     /// Reports whether a limit is about objects of this kind.
     pub fn matches_resource(&self, limit: &str) -> bool {
         match &self.evaluator {

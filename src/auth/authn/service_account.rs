@@ -546,6 +546,34 @@ impl Issuer {
             expires: Timestamp::from_second(expires).unwrap_or(Timestamp::MAX),
         })
     }
+
+    /// Makes the token of a secret, which is valid for as long as the secret is there
+    /// (`pkg/serviceaccount/legacy.go`).
+    ///
+    /// # Errors
+    /// The text of the reason: there is no key to sign with, or the cryptographic library fails.
+    pub fn issue_legacy(
+        &self,
+        namespace: &str,
+        account: &Ref,
+        secret: &str,
+    ) -> Result<String, String> {
+        let Signer::Key(key) = &self.signer else {
+            return Err("a plugin signs tokens, but none without an end".to_owned());
+        };
+        let mut claims = Map::new();
+        claims.insert("iss", LEGACY_ISSUER.into());
+        for (name, value) in [
+            ("namespace", namespace),
+            ("secret.name", secret),
+            ("service-account.name", account.name.as_str()),
+            ("service-account.uid", account.uid.as_str()),
+        ] {
+            claims.insert(format!("kubernetes.io/serviceaccount/{name}"), value.into());
+        }
+        claims.insert("sub", username(namespace, &account.name).into());
+        jwt::sign(&key.load(), &claims).ok_or_else(|| "the key does not sign".to_owned())
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! Flags of this server that kube-apiserver does not have.
 
 use super::{Flag, used};
-use crate::options::flags::Kind::{Int, Switch, Text};
+use crate::options::flags::Kind::{Int, List, Switch, Text};
 
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
+    used(List, "controllers", "",
+        "the controllers of kube-controller-manager that run inside this server: namespace, garbagecollector, serviceaccount, \
+         serviceaccount-token, root-ca, resourcequota; * for all, -NAME for all but one. Not for clusters that have a controller manager"),
     used(Text, "data-dir", "./keelson-data",
         "where the embedded store is, and the certificates and keys that the server makes itself"),
     used(Int, "encoded-object-cache-bytes", "201326592",
