@@ -38,7 +38,7 @@ pub mod tolerations;
 pub mod webhook;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use plugins::{PLUGINS, Support};
@@ -91,6 +91,9 @@ pub trait Notes: Send + Sync {
     fn annotate_object(&self, key: String, value: String) {
         self.annotate(key, value);
     }
+
+    /// Notes the time that a mutating or else a validating webhook took.
+    fn webhook_took(&self, _mutating: bool, _time: Duration) {}
 }
 
 /// The second round of the mutating plugins, which one of them may ask for because others should

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::Operation;
-use crate::telemetry::metrics::{Counter, Histogram, HistogramSeries};
+use crate::telemetry::metrics::{Counter, Declared, Histogram, HistogramSeries};
 use crate::telemetry::summary::{Summary, SummarySeries};
 
 const SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
@@ -66,6 +66,19 @@ static CONDITION_SECONDS: Histogram = Histogram::new(
     CONDITION_LABELS,
     &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25],
 );
+
+pub static METRICS: &[&dyn Declared] = &[
+    &STEPS,
+    &STEP_SUMMARIES,
+    &PLUGINS,
+    &WEBHOOK_SECONDS,
+    &WEBHOOK_REJECTIONS,
+    &WEBHOOKS_FAILED_OPEN,
+    &WEBHOOK_REQUESTS,
+    &CONDITION_ERRORS,
+    &CONDITION_EXCLUSIONS,
+    &CONDITION_SECONDS,
+];
 
 /// A half of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,6 +20,7 @@ use crate::merge::APISERVER_MANAGER;
 use crate::meta::options::DeleteOptions;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status, json};
+use crate::telemetry::work_queues::QueueMetrics;
 
 /// The delays after failures (client-go `DefaultTypedControllerRateLimiter`).
 const FIRST_DELAY: Duration = Duration::from_millis(5);
@@ -80,7 +81,10 @@ impl Autoregister {
         let this = Self {
             catalog: catalog.clone(),
             client,
-            queue: Arc::new(WorkQueue::new(FIRST_DELAY, MAX_DELAY)),
+            queue: Arc::new(
+                WorkQueue::new(FIRST_DELAY, MAX_DELAY)
+                    .observed_by(QueueMetrics::new("autoregister")),
+            ),
             desired: Mutex::new(desired),
             synced: Mutex::default(),
             at_start: catalog.all().iter().map(|one| one.name.clone()).collect(),

@@ -17,7 +17,8 @@ use crate::base::work_queue::{WorkQueue, Worker};
 use crate::controlplane::loopback_client::LoopbackClient;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::{Gvr, Object, Status, Value, go, i64_at, json, str_at, time, value_at};
-use crate::telemetry::metrics::{Counter, Gauge};
+use crate::telemetry::metrics::{Counter, Declared, Gauge};
+use crate::telemetry::work_queues::QueueMetrics;
 use crate::webhook::ServiceResolver;
 
 /// The delays after failures.
@@ -44,6 +45,8 @@ static UNAVAILABLE_TOTAL: Counter = Counter::new(
     "[ALPHA] Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
     &["name", "reason"],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&UNAVAILABLE, &UNAVAILABLE_TOTAL];
 
 /// Keeps the conditions.
 pub struct Availability {
@@ -75,7 +78,10 @@ impl Condition {
 
 /// Returns the queue of APIServices to be checked.
 pub fn queue() -> Arc<WorkQueue> {
-    Arc::new(WorkQueue::new(FIRST_DELAY, MAX_DELAY))
+    Arc::new(
+        WorkQueue::new(FIRST_DELAY, MAX_DELAY)
+            .observed_by(QueueMetrics::new("RemoteAvailabilityController")),
+    )
 }
 
 impl Availability {

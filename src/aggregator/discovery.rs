@@ -25,6 +25,7 @@ use crate::base::work_queue::{WorkQueue, Worker};
 use crate::codec::json::Document;
 use crate::discovery::RemoteVersion;
 use crate::meta::{Value, json};
+use crate::telemetry::work_queues::QueueMetrics;
 use crate::webhook::ServiceResolver;
 
 /// The interval at which documents are fetched anew, and the longest delay after failures
@@ -85,7 +86,10 @@ impl RemoteDiscovery {
             catalog,
             routes,
             services,
-            queue: Arc::new(WorkQueue::new(FIRST_DELAY, REFRESH)),
+            queue: Arc::new(
+                WorkQueue::new(FIRST_DELAY, REFRESH)
+                    .observed_by(QueueMetrics::new("DiscoveryManager")),
+            ),
             unasked: Mutex::new(unasked),
             versions: Mutex::default(),
             documents: Mutex::default(),

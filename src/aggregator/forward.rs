@@ -11,7 +11,21 @@ use super::routes::Route;
 use crate::auth::User;
 use crate::meta::go::url::query_parameters;
 use crate::proxy::{self, Front, Inbound, ProxyError, ResponseBody};
+use crate::telemetry::metrics::{Counter, Declared};
 use crate::webhook::ServiceResolver;
+use crate::webhook::tls::Deprecated;
+
+static NO_NAMES: Counter = Counter::new(
+    "apiserver_kube_aggregator_x509_missing_san_total",
+    "[ALPHA] Counts the number of requests to servers missing SAN extension in their serving certificate OR the number of connection failures due to the lack of x509 certificate SAN extension missing (either/or, based on the runtime environment)",
+    &[],
+);
+static SHA1: Counter = Counter::new(
+    "apiserver_kube_aggregator_x509_insecure_sha1_total",
+    "[ALPHA] Counts the number of requests to servers with insecure SHA1 signatures in their serving certificate OR the number of connection failures due to the insecure SHA1 signatures (either/or, based on the runtime environment)",
+    &[],
+);
+pub static METRICS: &[&dyn Declared] = &[&NO_NAMES, &SHA1];
 
 /// The time in which a server must have answered a request for its discovery documents
 /// (`aggregatedDiscoveryTimeout`).
@@ -121,11 +135,11 @@ impl Forwarder {
         };
         let answer = proxy::forward(inbound, &location, transport, &options);
         if !is_discovery {
-            return Ok(answer.await?);
+            return Ok(answer.await.inspect_err(note_certificate)?);
         }
         let late = |_| ProxyError::Unreachable("context deadline exceeded".to_owned());
         let answer = tokio::time::timeout(DISCOVERY_TIMEOUT, answer).await;
-        Ok(answer.map_err(late)??)
+        Ok(answer.map_err(late)?.inspect_err(note_certificate)?)
     }
 
     /// Reports whether a request has come by this process before: its service leads back here.
@@ -134,6 +148,15 @@ impl Forwarder {
             let value = value.to_str().unwrap_or_default();
             value.contains(&self.instance)
         })
+    }
+}
+
+/// Counts an error that is about a certificate.
+fn note_certificate(why: &ProxyError) {
+    match Deprecated::find(&why.to_string()) {
+        Some(Deprecated::NoNames) => NO_NAMES.inc(&[]),
+        Some(Deprecated::Sha1) => SHA1.inc(&[]),
+        None => {}
     }
 }
 

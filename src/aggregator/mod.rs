@@ -8,13 +8,13 @@
 
 mod api_service;
 mod autoregister;
-mod availability;
+pub mod availability;
 mod backend;
 mod catalog;
 mod discovery;
 mod discovery_documents;
 mod endpoint_handlers;
-mod forward;
+pub mod forward;
 mod openapi;
 mod remote_user;
 mod routes;

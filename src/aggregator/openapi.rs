@@ -20,6 +20,7 @@ use crate::base::work_queue::{WorkQueue, Worker};
 use crate::codec::json::Document;
 use crate::discovery::openapi::{RemoteDocument, RemoteSpec};
 use crate::meta::{Value, str_at};
+use crate::telemetry::work_queues::QueueMetrics;
 use crate::webhook::ServiceResolver;
 
 /// The interval at which documents are fetched anew.
@@ -60,7 +61,10 @@ impl RemoteOpenApi {
         Arc::new(Self {
             routes,
             services,
-            queue: Arc::new(WorkQueue::new(FIRST_DELAY, MAX_DELAY)),
+            queue: Arc::new(
+                WorkQueue::new(FIRST_DELAY, MAX_DELAY)
+                    .observed_by(QueueMetrics::new("open_api_aggregation_controller")),
+            ),
             known: Mutex::default(),
             version: AtomicU64::default(),
         })

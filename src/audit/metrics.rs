@@ -1,6 +1,6 @@
 //! The metrics of auditing (apiserver `audit/metrics.go`).
 
-use crate::telemetry::metrics::Counter;
+use crate::telemetry::metrics::{Counter, Declared};
 
 use super::event::{Event, Level};
 
@@ -27,6 +27,8 @@ static REJECTED: Counter = Counter::new(
     "[ALPHA] Counter of apiserver requests rejected due to an error in audit logging backend.",
     &[],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&EVENTS, &ERRORS, &LEVELS, &REJECTED];
 
 /// Records an event.
 pub fn record_event() {

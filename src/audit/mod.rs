@@ -10,7 +10,7 @@ mod buffered;
 mod context;
 mod event;
 mod log;
-mod metrics;
+pub mod metrics;
 mod policy;
 mod rotation;
 mod truncate;

@@ -1,7 +1,7 @@
 //! A queue of names for the workers of a controller (client-go `util/workqueue`): each name is
 //! there once, and nobody works on a name that another worker is at.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,42 +53,73 @@ pub trait Worker: Send + Sync + 'static {
     }
 }
 
+/// An observer of what becomes of the items of a queue.
+pub trait QueueObserver: Send + Sync {
+    /// So many items were added.
+    fn added(&self, items: usize);
+
+    /// A worker takes an item that has waited for so long. It is given back with the time at which
+    /// the work on it began.
+    fn taken(&self, waited: Duration, began: std::time::Instant);
+
+    /// A worker gives back an item on which it began at that time.
+    fn done(&self, began: std::time::Instant);
+
+    /// An item comes again because the work on it has failed.
+    fn retried(&self);
+}
+
 /// A queue, whose delays after failures double from a minimum to a maximum.
 pub struct WorkQueue {
     first_delay: Duration,
     max_delay: Duration,
     state: Mutex<State>,
     added: Notify,
+    observer: Option<Box<dyn QueueObserver>>,
 }
 
 #[derive(Default)]
 struct State {
     order: VecDeque<String>,
-    queued: HashSet<String>,
-    /// Those that a worker has, and whether they came again meanwhile.
-    taken: HashMap<String, bool>,
+    /// Those in the queue, and since when.
+    queued: HashMap<String, Instant>,
+    /// Those that a worker has.
+    taken: HashMap<String, Taken>,
     /// The earliest time at which each comes.
     due: HashMap<String, Instant>,
     failures: HashMap<String, u32>,
 }
 
+/// A name that a worker has.
+struct Taken {
+    since: Instant,
+    /// It has come again meanwhile.
+    again: bool,
+}
+
 impl State {
-    fn push(&mut self, name: String) {
+    /// Adds a name; reports whether it was not there.
+    fn push(&mut self, name: String) -> bool {
         self.due.remove(&name);
-        if let Some(again) = self.taken.get_mut(&name) {
-            *again = true;
-        } else if self.queued.insert(name.clone()) {
+        if let Some(taken) = self.taken.get_mut(&name) {
+            return !std::mem::replace(&mut taken.again, true);
+        }
+        let is_new = !self.queued.contains_key(&name);
+        if is_new {
+            self.queued.insert(name.clone(), Instant::now());
             self.order.push_back(name);
         }
+        is_new
     }
 
-    /// Moves what is due to the queue, and returns when the next one is.
-    fn promote(&mut self, now: Instant) -> Option<Instant> {
+    /// Moves what is due to the queue, and returns when the next one is, and how many came.
+    fn promote(&mut self, now: Instant) -> (Option<Instant>, usize) {
         let due = self.due.iter().filter(|(_, at)| **at <= now);
         let mut due: Vec<(Instant, String)> = due.map(|(name, at)| (*at, name.clone())).collect();
         due.sort();
-        due.into_iter().for_each(|(_, name)| self.push(name));
-        self.due.values().min().copied()
+        let came = due.into_iter().filter(|(_, name)| self.push(name.clone()));
+        let came = came.count();
+        (self.due.values().min().copied(), came)
     }
 }
 
@@ -96,6 +127,7 @@ impl WorkQueue {
     /// A queue with these delays after the first and after many failures.
     pub fn new(first_delay: Duration, max_delay: Duration) -> Self {
         Self {
+            observer: None,
             first_delay,
             max_delay,
             state: Mutex::default(),
@@ -103,9 +135,25 @@ impl WorkQueue {
         }
     }
 
+    /// Tells an observer what becomes of the names.
+    pub fn observed_by(self, observer: impl QueueObserver + 'static) -> Self {
+        Self {
+            observer: Some(Box::new(observer)),
+            ..self
+        }
+    }
+
+    fn tell(&self, what: impl FnOnce(&dyn QueueObserver)) {
+        if let Some(observer) = &self.observer {
+            what(&**observer);
+        }
+    }
+
     /// Adds a name.
     pub fn add(&self, name: &str) {
-        self.state.lock().push(name.to_owned());
+        if self.state.lock().push(name.to_owned()) {
+            self.tell(|observer| observer.added(1));
+        }
         self.added.notify_one();
     }
 
@@ -128,6 +176,7 @@ impl WorkQueue {
             *failures
         };
         let doublings = (failures - 1).min(MAX_DOUBLINGS);
+        self.tell(|observer| observer.retried());
         let delay = self.first_delay.saturating_mul(1 << doublings);
         self.add_after(name, delay.min(self.max_delay));
     }
@@ -143,10 +192,17 @@ impl WorkQueue {
         loop {
             let next = {
                 let mut state = self.state.lock();
-                let next = state.promote(Instant::now());
+                let now = Instant::now();
+                let (next, came) = state.promote(now);
+                self.tell(|observer| observer.added(came));
                 if let Some(name) = state.order.pop_front() {
-                    state.queued.remove(&name);
-                    state.taken.insert(name.clone(), false);
+                    let since = state.queued.remove(&name).unwrap_or(now);
+                    self.tell(|observer| observer.taken(now - since, now.into_std()));
+                    let taken = Taken {
+                        since: now,
+                        again: false,
+                    };
+                    state.taken.insert(name.clone(), taken);
                     return name;
                 }
                 next
@@ -167,7 +223,11 @@ impl WorkQueue {
     /// Gives a name back.
     pub fn done(&self, name: &str) {
         let mut state = self.state.lock();
-        if state.taken.remove(name) == Some(true) {
+        let Some(taken) = state.taken.remove(name) else {
+            return;
+        };
+        self.tell(|observer| observer.done(taken.since.into_std()));
+        if taken.again {
             state.push(name.to_owned());
             drop(state);
             self.added.notify_one();

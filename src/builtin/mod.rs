@@ -27,7 +27,7 @@ pub mod authentication;
 pub mod authorization;
 pub mod autoscaling;
 mod batch;
-mod certificates;
+pub mod certificates;
 mod coordination;
 pub mod core;
 mod discovery_k8s_io;

@@ -100,6 +100,9 @@ impl Cursor {
         // No change before the pending one matches.
         self.position = self.position.max(pending);
         if self.position < state.ring.first() {
+            if let Some(metrics) = self.cacher.metrics() {
+                metrics.terminated();
+            }
             return Err(CursorError::TooOld {
                 requested: self.last_delivered,
                 oldest: state.ring.complete_after(),

@@ -17,13 +17,14 @@ mod cursor;
 mod reflector;
 mod progress;
 mod index;
+pub mod metrics;
 mod ring;
 mod snapshot;
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -40,6 +41,7 @@ pub use reflector::Reflector;
 pub use ring::{Change, HistoryLimits};
 pub use snapshot::Snapshot;
 
+use metrics::{CacheSize, CacherMetrics};
 use reflector::ProgressTracker;
 use ring::Ring;
 pub use watchers::Interest;
@@ -61,6 +63,7 @@ pub struct Cacher {
     progress: Arc<ProgressTracker>,
     /// The latest revision that this server wrote below the prefix.
     written: AtomicI64,
+    metrics: OnceLock<CacherMetrics>,
 }
 
 struct State {
@@ -146,12 +149,63 @@ impl Cacher {
             paged: Mutex::default(),
             progress,
             written: AtomicI64::new(0),
+            metrics: OnceLock::new(),
         }
     }
 
     /// Returns the prefix of its keys.
     pub fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// Names the resource that the cache is counted by. The first name stays.
+    pub fn set_metrics(&self, group: &str, resource: &str) {
+        self.metrics
+            .get_or_init(|| CacherMetrics::new(group, resource));
+    }
+
+    /// The series that the cache is counted in, once it has a name.
+    pub fn metrics(&self) -> Option<&CacherMetrics> {
+        self.metrics.get()
+    }
+
+    /// Shows the size of the cache in its metrics.
+    pub fn show_size(&self) {
+        let Some(metrics) = self.metrics() else {
+            return;
+        };
+        let synced = self.progress.revision();
+        let size = {
+            let state = self.state.read();
+            let is_ready = matches!(state.phase, Phase::Ready);
+            CacheSize {
+                is_ready,
+                revision: if is_ready {
+                    state.snapshot.revision.max(synced)
+                } else {
+                    0
+                },
+                objects: state.snapshot.len(),
+                changes: state.ring.len(),
+                capacity: state.ring.capacity(),
+            }
+        };
+        metrics.show(size);
+    }
+
+    /// Waits until the cache has reached a revision. Reports whether it has.
+    async fn wait_until_fresh(&self, revision: Revision) -> bool {
+        let Some(metrics) = self.metrics() else {
+            return self.progress.wait_until_fresh(revision).await;
+        };
+        if self.progress.revision() >= revision {
+            metrics.waited(Duration::ZERO);
+            return true;
+        }
+        let begun = Instant::now();
+        let is_fresh = self.progress.wait_until_fresh(revision).await;
+        metrics.waited(begun.elapsed());
+        is_fresh
     }
 
     /// Checks that the cache is filled.
@@ -188,8 +242,7 @@ impl Cacher {
     pub async fn linearizable_snapshot(&self) -> Option<Snapshot> {
         self.ready().ok().filter(|()| self.progress.is_reliable())?;
         let revision = self.progress.read_revision().await.ok()?;
-        self.progress
-            .wait_until_fresh(revision)
+        self.wait_until_fresh(revision)
             .await
             .then(|| self.snapshot())?
     }
@@ -220,7 +273,7 @@ impl Cacher {
         if self.ready().is_err() {
             return Ok(None);
         }
-        match self.progress.wait_until_fresh(revision).await {
+        match self.wait_until_fresh(revision).await {
             true => Ok(self.snapshot()),
             false => Err(self.progress.revision()),
         }
@@ -325,6 +378,9 @@ impl Cacher {
     /// could: if one came without its value, the cache is cleared and has to be filled again.
     #[must_use]
     fn apply(&self, events: Vec<WatchEvent>) -> bool {
+        if let Some(metrics) = self.metrics() {
+            metrics.received(events.len());
+        }
         let unread = events.iter().find_map(|event| match event {
             WatchEvent::Unread { key, .. } => Some(key),
             _ => None,
@@ -346,10 +402,18 @@ impl Cacher {
             Phase::Filling { pending, .. } => pending.extend(events),
             Phase::Ready => {
                 let (first, now) = (state.ring.end(), Instant::now());
+                let room = state.ring.capacity();
                 for event in events {
                     state.apply(event, now, &mut wakes);
                 }
-                if state.ring.end() > first {
+                let changes = state.ring.end() - first;
+                if let Some(metrics) = self.metrics() {
+                    metrics.dispatched(changes);
+                    if state.ring.capacity() > room {
+                        metrics.grown();
+                    }
+                }
+                if changes > 0 {
                     state
                         .watchers
                         .mark(&Interest::Everything, first, &mut wakes);
@@ -378,6 +442,9 @@ impl Cacher {
             Phase::Ready => Vec::new(),
         };
         state.phase = Phase::Ready;
+        if let Some(metrics) = self.metrics() {
+            metrics.filled();
+        }
         state.ring.restart(list.revision);
         state.list_revision = list.revision;
         state.snapshot = list;

@@ -27,7 +27,7 @@ use super::index::IndexFn;
 pub use super::progress::ProgressTracker;
 use super::ring::HistoryLimits;
 use super::snapshot::Snapshot;
-use super::{CachedObject, Cacher};
+use super::{CachedObject, Cacher, metrics};
 
 /// About how many events are applied at once. Events of one revision are never split.
 const BATCH_EVENTS: usize = 512;
@@ -112,7 +112,10 @@ impl Reflector {
 
     /// Drops the cache of the keys below `prefix`.
     pub fn remove(&self, prefix: &str) {
-        if self.registrations.cachers.lock().remove(prefix).is_some() {
+        if let Some(cacher) = self.registrations.cachers.lock().remove(prefix) {
+            if let Some(metrics) = cacher.metrics() {
+                metrics.hide();
+            }
             self.registrations.changed.notify_one();
         }
     }
@@ -121,6 +124,12 @@ impl Reflector {
     /// reads of older revisions either, as other servers on the same store cannot.
     pub fn record_compaction(&self, revision: Revision) {
         self.progress.record_compaction(revision);
+    }
+
+    /// Shows the sizes of the caches in their metrics.
+    pub fn show_sizes(&self) {
+        let cachers = self.registrations.cachers.lock().clone();
+        cachers.values().for_each(|cacher| cacher.show_size());
     }
 
     /// Checks that every cache is filled and kept up to date.
@@ -301,6 +310,9 @@ impl ReflectorTask {
         let mut by_cacher: HashMap<&str, (&Arc<Cacher>, Vec<WatchEvent>)> = HashMap::new();
         for event in batch {
             revision = event.revision().max(revision);
+            if matches!(event, WatchEvent::Progress(_)) {
+                metrics::bookmark();
+            }
             if let Some(cacher) = event.key().and_then(|key| self.cacher_of(key)) {
                 by_cacher
                     .entry(cacher.prefix())
@@ -389,7 +401,11 @@ async fn list(storage: &dyn Storage, cacher: &Cacher) -> Result<Snapshot> {
         ..ListRequest::default()
     };
     loop {
-        let page = storage.list(request.clone()).await?;
+        let page = storage.list(request.clone());
+        let page = match cacher.metrics() {
+            Some(metrics) => metrics.fills.count(page).await?,
+            None => page.await?,
+        };
         snapshot.revision = page.revision;
         request.revision = Some(page.revision);
         let last = page.items.last().map(|stored| next_key(&stored.key));

@@ -174,6 +174,16 @@ impl Ring {
         self.superseded_bytes > max_bytes && self.changes.len() > MIN_CHANGES
     }
 
+    /// Returns the number of changes.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Returns the number of changes that there is room for without more memory.
+    pub fn capacity(&self) -> usize {
+        self.changes.capacity()
+    }
+
     /// Returns the position of the oldest change.
     pub fn first(&self) -> u64 {
         self.first

@@ -28,6 +28,7 @@ mod lexer;
 mod library;
 mod listmap;
 mod macros;
+pub mod metrics;
 mod number;
 mod parser;
 mod pattern;
@@ -40,6 +41,8 @@ mod types;
 mod validate;
 mod value;
 mod work;
+
+use std::time::Instant;
 
 pub use checker::Checked;
 pub use compile_budget::CompileBudget;
@@ -61,6 +64,13 @@ pub use value::{Entries, Error, Key, Struct, Text, Value};
 /// # Errors
 /// It is none, or names what the environment does not have, or mixes types.
 pub fn compile(text: &str, environment: &Environment) -> Result<Checked, CompileError> {
+    let begun = Instant::now();
+    let compiled = parse_and_check(text, environment);
+    metrics::compiled(begun);
+    compiled
+}
+
+fn parse_and_check(text: &str, environment: &Environment) -> Result<Checked, CompileError> {
     let source = source::Source::new(text);
     let mut issues = source::Issues::default();
     let budget = environment.budget();

@@ -18,6 +18,7 @@ use crate::endpoints::Api;
 use crate::meta::{Gvr, Object};
 use crate::registry::Store;
 use crate::storage::Revision;
+use crate::telemetry::work_queues::QueueMetrics;
 
 /// The service account of the controller.
 const ACCOUNT: &str = "resourcequota-controller";
@@ -135,7 +136,10 @@ pub async fn start(deps: &ControllerDeps) -> Result<()> {
     let client = Client::new(&deps.api, ACCOUNT);
     let quotas = Arc::new(Quotas {
         known: Mutex::default(),
-        queue: Arc::new(WorkQueue::new(FIRST_DELAY, MAX_DELAY)),
+        queue: Arc::new(
+            WorkQueue::new(FIRST_DELAY, MAX_DELAY)
+                .observed_by(QueueMetrics::new("resourcequota_primary")),
+        ),
     });
     let store = client.store("", "v1", "resourcequotas")?;
     let limits = Arc::new(Limits(quotas.clone()));

@@ -11,6 +11,7 @@ use crate::controlplane::informer::EventHandler;
 use crate::meta::{Object, Value, json};
 use crate::registry::Store;
 use crate::storage::Revision;
+use crate::telemetry::work_queues::QueueMetrics;
 
 /// The service account of the controller.
 const ACCOUNT: &str = "root-ca-cert-publisher";
@@ -56,7 +57,10 @@ impl EventHandler for Changed {
 /// The store's, of the first lists.
 pub async fn start(deps: &ControllerDeps) -> Result<()> {
     let client = Client::new(&deps.api, ACCOUNT);
-    let queue = Arc::new(WorkQueue::new(FIRST_DELAY, MAX_DELAY));
+    let queue = Arc::new(
+        WorkQueue::new(FIRST_DELAY, MAX_DELAY)
+            .observed_by(QueueMetrics::new("root_ca_cert_publisher")),
+    );
     let config_maps = client.store("", "v1", "configmaps")?;
     let changed = Arc::new(Changed(queue.clone()));
     deps.informers.start(config_maps.clone(), changed).await?;

@@ -10,6 +10,7 @@ use crate::base::work_queue::WorkQueue;
 use crate::controlplane::informer::EventHandler;
 use crate::meta::{Object, json};
 use crate::storage::Revision;
+use crate::telemetry::work_queues::QueueMetrics;
 
 /// The service account of the controller.
 const ACCOUNT: &str = "service-account-controller";
@@ -50,7 +51,9 @@ impl EventHandler for Deleted {
 /// The store's, of the first lists.
 pub async fn start(deps: &ControllerDeps) -> Result<()> {
     let client = Client::new(&deps.api, ACCOUNT);
-    let queue = Arc::new(WorkQueue::new(FIRST_DELAY, MAX_DELAY));
+    let queue = Arc::new(
+        WorkQueue::new(FIRST_DELAY, MAX_DELAY).observed_by(QueueMetrics::new("serviceaccount")),
+    );
     let accounts = client.store("", "v1", "serviceaccounts")?;
     let deleted = Arc::new(Deleted(queue.clone()));
     deps.informers.start(accounts.clone(), deleted).await?;

@@ -16,6 +16,7 @@ use crate::controlplane::informer::EventHandler;
 use crate::meta::{Map, Object, Value, json, str_at};
 use crate::registry::Store;
 use crate::storage::Revision;
+use crate::telemetry::work_queues::QueueMetrics;
 
 /// The service account of the controller.
 const ACCOUNT: &str = "tokens-controller";
@@ -144,7 +145,10 @@ pub async fn start(deps: &ControllerDeps) -> Result<()> {
     let issuer = deps.issuer.clone();
     let issuer = issuer.ok_or_else(|| Failure::internal("there is no key to sign tokens with"))?;
     let client = Client::new(&deps.api, ACCOUNT);
-    let queue = Arc::new(WorkQueue::new(FIRST_DELAY, MAX_DELAY));
+    let queue = Arc::new(
+        WorkQueue::new(FIRST_DELAY, MAX_DELAY)
+            .observed_by(QueueMetrics::new("serviceaccount_tokens_service")),
+    );
     let secrets = client.store("", "v1", "secrets")?;
     let accounts = client.store("", "v1", "serviceaccounts")?;
     let informers = &deps.informers;

@@ -3,6 +3,7 @@
 
 pub mod accept;
 mod groups;
+pub mod metrics;
 mod negotiate;
 pub mod openapi;
 mod protobuf;
@@ -112,6 +113,7 @@ impl Documents {
             Endpoint::Route,
             &groups::api_versions(&groups, &about.server_address),
         );
+        metrics::aggregated();
         let core_groups = groups::discovery_list(&groups, &services.remote, true);
         by_path.insert("/api".to_owned(), core.with_aggregated(&core_groups));
         let named = Document::new(Endpoint::Plain, &groups::api_group_list(&listed));

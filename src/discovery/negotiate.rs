@@ -104,6 +104,10 @@ pub fn negotiate(accept: &str, endpoint: Endpoint, has_aggregated: bool) -> Resu
             .filter(|clause| !clause.converts())
             .find_map(form)
     };
+    let mut asked = clauses.iter().filter(|clause| asks_for_aggregated(clause));
+    if has_aggregated && asked.any(|clause| clause.param("profile") == "nopeer") {
+        super::metrics::asked_without_peers();
+    }
     match aggregated {
         Some(DocumentFormat::Json) => Ok(Negotiated {
             form: DocumentFormat::Json,

@@ -7,7 +7,7 @@ pub const GIT_VERSION: &str = "v1.36.2";
 pub const MAJOR: &str = "1";
 pub const MINOR: &str = "36";
 /// The oldest release it could stand in for.
-const MIN_COMPATIBILITY_MINOR: &str = "35";
+pub const MIN_COMPATIBILITY_MINOR: &str = "35";
 
 /// Facts that the build took from the environment (set by scripts/dist.sh): a commit, whether
 /// anything was changed since, its date.
@@ -26,8 +26,29 @@ pub fn line() -> String {
     )
 }
 
+/// The compiler of this program.
+pub const COMPILER: &str = "rustc";
+
+/// The facts of the build.
+pub struct Build {
+    pub commit: &'static str,
+    pub tree_state: &'static str,
+    pub date: &'static str,
+    pub platform: String,
+}
+
+pub fn build() -> Build {
+    Build {
+        commit: GIT_COMMIT.unwrap_or(""),
+        tree_state: GIT_TREE_STATE.unwrap_or(""),
+        date: BUILD_DATE.unwrap_or("1970-01-01T00:00:00Z"),
+        platform: format!("{}/{}", std::env::consts::OS, architecture()),
+    }
+}
+
 /// `version.Info`.
 pub fn info() -> Value {
+    let build = build();
     json!({
         "major": MAJOR,
         "minor": MINOR,
@@ -36,12 +57,12 @@ pub fn info() -> Value {
         "minCompatibilityMajor": MAJOR,
         "minCompatibilityMinor": MIN_COMPATIBILITY_MINOR,
         "gitVersion": GIT_VERSION,
-        "gitCommit": GIT_COMMIT.unwrap_or(""),
-        "gitTreeState": GIT_TREE_STATE.unwrap_or(""),
-        "buildDate": BUILD_DATE.unwrap_or("1970-01-01T00:00:00Z"),
+        "gitCommit": build.commit,
+        "gitTreeState": build.tree_state,
+        "buildDate": build.date,
         "goVersion": "",
-        "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, architecture()),
+        "compiler": COMPILER,
+        "platform": build.platform,
     })
 }
 

@@ -1,7 +1,7 @@
 //! The request path: request info, routing, negotiation and one handler per verb.
 
 pub mod body;
-mod compress;
+pub mod compress;
 pub mod encode;
 pub mod handlers;
 pub mod kubelet;
@@ -13,8 +13,11 @@ mod websocket;
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use http::{HeaderMap, Method, Uri, header};
 use hyper::upgrade::OnUpgrade;
@@ -32,6 +35,7 @@ use crate::base::latch::Latch;
 use crate::builtin::authentication::TokenReviewer;
 use crate::cacher::EncodingCache;
 use crate::extensions::Extensions;
+use crate::flowcontrol::Seat;
 use crate::meta::options::Query;
 use crate::meta::selector::fields::{self, FieldSelector};
 use crate::meta::selector::labels::{self, LabelSelector};
@@ -107,10 +111,53 @@ pub struct Request {
     pub guard: Guard,
     /// The capacity that a watch holds until it has sent what there is. For its handler to take.
     pub initializing: Mutex<Guard>,
+    pub webhook_time: WebhookTime,
+}
+
+/// The time that a request waited for webhooks, which no service level is about (apiserver
+/// `endpoints/request/webhook_duration.go`).
+#[derive(Debug, Default)]
+pub struct WebhookTime {
+    mutating_nanos: AtomicU64,
+    /// Of those that are asked at the same time, the one that took longest.
+    validating_nanos: AtomicU64,
+}
+
+impl WebhookTime {
+    /// Notes the time that a mutating or else a validating webhook took.
+    pub fn add(&self, mutating: bool, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        match mutating {
+            true => self.mutating_nanos.fetch_add(nanos, Ordering::Relaxed),
+            false => self.validating_nanos.fetch_max(nanos, Ordering::Relaxed),
+        };
+    }
+
+    pub fn total(&self) -> Duration {
+        let nanos = [&self.mutating_nanos, &self.validating_nanos];
+        let nanos = nanos.map(|nanos| Duration::from_nanos(nanos.load(Ordering::Relaxed)));
+        nanos.into_iter().sum()
+    }
+}
+
+/// Something that a request holds.
+pub trait Held: Any + Send + Sync {
+    /// Reports whether the request has timed out.
+    fn has_timed_out(&self) -> bool {
+        false
+    }
+}
+
+impl Held for Seat {}
+
+impl fmt::Debug for dyn Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Held")
+    }
 }
 
 /// The capacity that a request holds until it and all clones of this are dropped.
-pub type Guard = Option<Arc<dyn Any + Send + Sync>>;
+pub type Guard = Option<Arc<dyn Held>>;
 
 impl Request {
     /// The first value of a header, empty where absent. What is not UTF-8 in it is replaced: a

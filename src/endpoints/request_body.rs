@@ -52,12 +52,24 @@ impl BodyBudget {
             essential: Arc::new(Pool::new(essential)),
         }
     }
+
+    /// The bytes that may be taken.
+    pub fn limit(&self) -> usize {
+        self.shared.bytes + self.essential.bytes
+    }
+
+    /// The bytes that are taken.
+    pub fn taken(&self) -> usize {
+        let free = [&self.shared, &self.essential].map(|pool| pool.all.available_permits() * UNIT);
+        self.limit() - free.iter().sum::<usize>().min(self.limit())
+    }
 }
 
 /// Memory that users share.
 #[derive(Debug)]
 struct Pool {
     all: Arc<Semaphore>,
+    bytes: usize,
     /// The share of one user, in units.
     user_units: usize,
     /// The rest of the share of each user that holds or waits for some.
@@ -69,6 +81,7 @@ impl Pool {
         let units = |bytes: usize| (bytes / UNIT).max(MAX_BODY_BYTES / UNIT);
         Self {
             all: Arc::new(Semaphore::new(units(bytes))),
+            bytes: units(bytes) * UNIT,
             user_units: units(bytes / USER_SHARE),
             users: Mutex::default(),
         }

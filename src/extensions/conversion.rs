@@ -16,7 +16,7 @@ use crate::meta::field::{ErrorList, Path};
 use crate::meta::{Gvk, Map, Object, Value, go, json, str_at};
 use crate::registry::resource::Converter;
 use crate::registry::validation::{validate_annotations, validate_labels};
-use crate::telemetry::metrics::{Counter, Histogram};
+use crate::telemetry::metrics::{Counter, Declared, Histogram};
 use crate::webhook::{Client, Limits};
 
 /// The time that a webhook has for one review (apiserver `util/webhook`).
@@ -50,6 +50,8 @@ static CONVERSION_SECONDS: Histogram = Histogram::new(
         8.192, 16.384,
     ],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&REVIEWS, &REVIEW_SECONDS, &CONVERSION_SECONDS];
 
 /// The client of conversion webhooks; `None` where none can be called.
 pub type Webhooks = Option<Client>;

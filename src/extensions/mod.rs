@@ -2,7 +2,7 @@
 //! that registers their resources.
 
 mod controller;
-mod conversion;
+pub mod conversion;
 pub mod definition;
 mod openapi;
 mod printing;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::telemetry::metrics::{
-    Counter, CounterSeries, FloatGauge, FloatGaugeSeries, Gauge, GaugeSeries, Histogram,
+    Counter, CounterSeries, Declared, FloatGauge, FloatGaugeSeries, Gauge, GaugeSeries, Histogram,
     HistogramSeries,
 };
 use crate::telemetry::timing_histogram::{Ratio, TimingHistogram};
@@ -133,6 +133,18 @@ static NO_ACCOMMODATION: Counter = Counter::new(
     "[ALPHA] Number of times a dispatch attempt resulted in a non accommodation due to lack of available seats",
     FLOW,
 );
+static CONCURRENCY_LIMIT: Gauge = Gauge::deprecated(
+    "apiserver_flowcontrol_request_concurrency_limit",
+    "1.30.0",
+    "[ALPHA] Nominal number of execution seats configured for each priority level",
+    &["priority_level"],
+);
+static CONCURRENCY_IN_USE: Gauge = Gauge::deprecated(
+    "apiserver_flowcontrol_request_concurrency_in_use",
+    "1.31.0",
+    "[ALPHA] Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness subsystem",
+    &["flow_schema", "priority_level"],
+);
 static NOMINAL: Gauge = Gauge::new(
     "apiserver_flowcontrol_nominal_limit_seats",
     "[BETA] Nominal number of execution seats configured for each priority level",
@@ -189,6 +201,43 @@ static CURRENT_LIMIT: Gauge = Gauge::new(
     "[ALPHA] current derived number of execution seats available to each priority level",
     LEVEL,
 );
+
+pub static METRICS: &[&dyn Declared] = &[
+    &REJECTED,
+    &DISPATCHED,
+    &SEAT_UTILIZATION,
+    &REQUEST_UTILIZATION,
+    &READ_VS_WRITE,
+    &CURRENT_R,
+    &DISPATCH_R,
+    &LATEST_S,
+    &NEXT_S,
+    &NEXT_DISCOUNTED_S,
+    &INQUEUE_REQUESTS,
+    &INQUEUE_SEATS,
+    &QUEUE_LENGTH,
+    &EXECUTING_REQUESTS,
+    &EXECUTING_SEATS,
+    &WAIT_SECONDS,
+    &EXECUTION_SECONDS,
+    &WATCH_COUNT,
+    &EPOCH_ADVANCES,
+    &ESTIMATED_SEATS,
+    &NO_ACCOMMODATION,
+    &NOMINAL,
+    &CONCURRENCY_LIMIT,
+    &CONCURRENCY_IN_USE,
+    &LOWER,
+    &UPPER,
+    &DEMAND,
+    &DEMAND_HIGH_WATERMARK,
+    &DEMAND_AVERAGE,
+    &DEMAND_DEVIATION,
+    &DEMAND_SMOOTHED,
+    &TARGET,
+    &FAIR_FRAC,
+    &CURRENT_LIMIT,
+];
 
 /// The reason of a rejection, as the metric has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,6 +348,8 @@ pub struct FlowSeries {
     queue_length: HistogramSeries,
     executing_requests: GaugeSeries,
     executing_seats: GaugeSeries,
+    /// The same under the name of v1.30.
+    concurrency_in_use: GaugeSeries,
     executed_wait: HistogramSeries,
     rejected_wait: HistogramSeries,
     execution: HistogramSeries,
@@ -322,6 +373,7 @@ impl FlowSeries {
             queue_length: QUEUE_LENGTH.series(flow),
             executing_requests: EXECUTING_REQUESTS.series(flow),
             executing_seats: EXECUTING_SEATS.series(flow),
+            concurrency_in_use: CONCURRENCY_IN_USE.series(flow),
             executed_wait: WAIT_SECONDS.series(&[level, schema, "true"]),
             rejected_wait: WAIT_SECONDS.series(&[level, schema, "false"]),
             execution: EXECUTION_SECONDS.series(&[level, schema, "regular"]),
@@ -360,6 +412,7 @@ impl FlowSeries {
 
     pub fn executing_seats(&self, seats: i64) {
         self.executing_seats.add(seats);
+        self.concurrency_in_use.add(seats);
     }
 
     /// Notes how long a request has waited. As upstream, one that was taken into a queue counts as
@@ -397,6 +450,7 @@ impl FlowSeries {
 pub fn set_limits(level: &str, [nominal, lower, upper]: [usize; 3]) {
     let whole = |seats: usize| i64::try_from(seats).unwrap_or(i64::MAX);
     NOMINAL.set(&[level], whole(nominal));
+    CONCURRENCY_LIMIT.set(&[level], whole(nominal));
     LOWER.set(&[level], whole(lower));
     UPPER.set(&[level], whole(upper));
 }

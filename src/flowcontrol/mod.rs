@@ -11,7 +11,7 @@ mod estimator;
 mod integrator;
 mod level;
 mod matching;
-mod metrics;
+pub mod metrics;
 mod object_counts;
 mod queueset;
 mod shuffle_sharding;

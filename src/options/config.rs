@@ -19,6 +19,7 @@ use super::cert_files::path;
 use super::controllers::{self, Controller};
 use super::flag_readers::{address, number, port_range};
 use super::flags::{Command, FeatureGates, FlagError, Flags, parse, split_list};
+use super::metrics::Metrics;
 use super::request_header::RequestHeader;
 use crate::admission::plugins::{self, Support};
 use crate::endpoints::kubelet::KubeletConfig;
@@ -66,6 +67,7 @@ pub struct Config {
     /// The number of threads that run tasks; `None` for one on each processor.
     pub(crate) worker_threads: Option<usize>,
     pub(crate) log: Log,
+    pub(crate) metrics: Metrics,
     pub(crate) audit: AuditConfig,
     /// True if verbosity can be changed over HTTP.
     pub(crate) profiling: bool,
@@ -377,6 +379,7 @@ impl Config {
                 verbosity: flags.int("v"),
                 json,
             },
+            metrics: Metrics::from_flags(flags)?,
             audit: AuditConfig::from_flags(flags)?,
             profiling: flags.switch("profiling"),
             flags: flags.values(),

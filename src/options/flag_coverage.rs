@@ -18,6 +18,7 @@ const HONESTY: &str = "tests/attacks/honesty.rs";
 /// Every flag of the manifest is passed, and what it means is seen.
 const MANIFEST: &str = "tests/kubeadm/main.rs";
 const STARTS: &str = "the_manifest_starts_a_server_that_its_probes_find_well";
+const METRICS: &str = "tests/attacks/metrics.rs";
 const ETCD: &str = "tests/attacks/etcd_flags.rs";
 const AUTHORIZATION: &str = "tests/attacks/authorization_webhooks.rs";
 const BY_FLAGS: &str = "the_webhook_of_the_flags_gets_reviews_of_their_version";
@@ -39,6 +40,8 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("admission-control-config-file", "tests/attacks/pod_security.rs", "defaults_and_exemptions_come_from_the_configuration_file"),
     ("advertise-address", PEERS, "servers_are_endpoints_while_they_live"),
     ("aggregator-reject-forwarding-redirect", AGGREGATION, "redirects_are_passed_on_if_the_flag_says_so"),
+    ("allow-metric-labels", METRICS, "the_flags_of_metrics_are_obeyed"),
+    ("allow-metric-labels-manifest", METRICS, "values_that_metrics_tell_apart_come_from_a_file"),
     ("allow-privileged", HONESTY, "privileged_containers_need_the_flag"),
     ("anonymous-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("api-audiences", WIRE, "tokens_of_service_accounts_are_as_the_flags_say"),
@@ -95,6 +98,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("delete-collection-workers", HERE, TYPED),
     ("disable-admission-plugins", WIRE, "new_pods_are_as_the_flags_say"),
     ("disable-http2-serving", WIRE, "tls_is_as_the_flags_say"),
+    ("disabled-metrics", METRICS, "the_flags_of_metrics_are_obeyed"),
     ("enable-admission-plugins", HONESTY, "a_plugin_that_is_asked_for_runs"),
     ("enable-aggregator-routing", "tests/attacks/webhooks.rs", "services_lead_to_webhooks"),
     ("enable-bootstrap-token-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
@@ -162,6 +166,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("service-account-signing-key-file", MANIFEST, STARTS),
     ("service-cluster-ip-range", WIRE, "services_are_where_the_flags_say"),
     ("service-node-port-range", WIRE, "services_are_where_the_flags_say"),
+    ("show-hidden-metrics-for-version", METRICS, "the_flags_of_metrics_are_obeyed"),
     ("shutdown-delay-duration", WIRE, "a_server_serves_on_for_as_long_as_the_flag_says"),
     ("shutdown-send-retry-after", "tests/attacks/leaving.rs", "new_requests_are_sent_elsewhere_while_others_finish"),
     ("shutdown-watch-termination-grace-period", CONNECTIONS, "watches_end_when_the_server_does"),

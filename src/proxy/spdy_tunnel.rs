@@ -28,7 +28,7 @@ use super::transport::Transport;
 use super::tunnel::{Buffer, Movement};
 use super::upgrade::{self, Answer, Switched, is_switch_to};
 use super::websocket::{self, Socket, accept};
-use crate::telemetry::metrics::Counter;
+use crate::telemetry::metrics::{Counter, Declared};
 
 /// The beginning and the end of the names of such protocols.
 const PREFIX: &str = "SPDY/3.1+";
@@ -40,6 +40,8 @@ static REQUESTS: Counter = Counter::new(
     "[ALPHA] Total number of requests that were handled by the StreamTunnelProxy, which processes streaming PortForward/V2",
     &["code"],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&REQUESTS];
 
 /// Reports whether a request is for a connection within messages.
 pub fn is_requested(inbound: &Inbound) -> bool {

@@ -24,7 +24,7 @@ use super::inbound::{Inbound, ResponseBody};
 use super::location::Location;
 use super::transport::Transport;
 use super::websocket::{self, Socket, accept};
-use crate::telemetry::metrics::Counter;
+use crate::telemetry::metrics::{Counter, Declared};
 
 /// The protocol that is translated.
 const PROTOCOL: &str = "v5.channel.k8s.io";
@@ -51,6 +51,8 @@ static REQUESTS: Counter = Counter::new(
     "[ALPHA] Total number of requests that were handled by the StreamTranslatorProxy, which processes streaming RemoteCommand/V5",
     &["code"],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&REQUESTS];
 
 /// The streams of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

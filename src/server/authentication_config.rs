@@ -21,6 +21,7 @@ use crate::options::authentication::Jwt;
 use crate::options::config::Config;
 use crate::options::credential_files::{CredentialFile, FileContent};
 use crate::telemetry::config_reloads::ConfigReloads;
+use crate::telemetry::metrics::Declared;
 
 static RELOADS: ConfigReloads = ConfigReloads::new(
     (
@@ -36,6 +37,7 @@ static RELOADS: ConfigReloads = ConfigReloads::new(
         "[ALPHA] Information about the last applied authentication configuration with hash as label, split by apiserver identity.",
     ),
 );
+pub static METRICS: [&dyn Declared; 3] = RELOADS.metrics();
 
 /// The time in which the keys of new issuers must be known (kubernetes
 /// `UpdateAuthenticationConfigTimeout`).

@@ -16,6 +16,7 @@ use crate::options::authorization as options;
 use crate::options::credential_files::{CertError, CredentialFile, FileContent};
 use crate::registry::Registry;
 use crate::telemetry::config_reloads::ConfigReloads;
+use crate::telemetry::metrics::Declared;
 
 static RELOADS: ConfigReloads = ConfigReloads::new(
     (
@@ -31,6 +32,7 @@ static RELOADS: ConfigReloads = ConfigReloads::new(
         "[ALPHA] Information about the last applied authorization configuration with hash as label, split by apiserver identity.",
     ),
 );
+pub static METRICS: [&dyn Declared; 3] = RELOADS.metrics();
 
 /// The authorization of a server.
 pub struct Authorization {

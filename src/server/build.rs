@@ -11,6 +11,7 @@ use super::authorization;
 use super::discovery::DiscoveryHandler;
 use super::filters::{Goaway, HandlerChain, InFlight};
 use super::health;
+use super::metrics::Caches;
 use super::reload::{self, WatchedFiles};
 use super::run::ServerDeps;
 use super::storage_metrics::{self, StorageSizes};
@@ -303,6 +304,7 @@ fn filter_chain(
         ),
         aggregator: cluster.aggregator,
         storage_sizes: storage_sizes(deps),
+        caches: caches(deps),
         in_flight: InFlight::new(&config.requests),
         flow_control: None,
         request_timeout: config.requests.timeout,
@@ -351,6 +353,13 @@ fn storage_sizes(deps: &ServerDeps) -> StorageSizes {
     let others = deps.storage_overrides.backends().iter();
     let others = others.map(|backend| backend.storage.clone());
     StorageSizes::new(std::iter::once(deps.storage.clone()).chain(others))
+}
+
+/// The watch caches of the store and of those of single resources.
+fn caches(deps: &ServerDeps) -> Caches {
+    let others = deps.storage_overrides.backends().iter();
+    let others = others.filter_map(|backend| backend.reflector.clone());
+    Caches(deps.reflector.iter().cloned().chain(others).collect())
 }
 
 /// Returns the way to kubelets.

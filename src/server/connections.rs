@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::limits::{Limits, MAX_REFUSED_STREAMS, USUAL_UNAUTHENTICATED_BYTES};
 use crate::auth::User;
 use crate::auth::authn::Peer;
-use crate::telemetry::metrics::Counter;
+use crate::telemetry::metrics::{Counter, Declared};
 
 /// The bytes that an HTTP/2 client sends first: its preface and the head of its settings (RFC 9113,
 /// 3.4).
@@ -24,6 +24,8 @@ static CLOSED: Counter = Counter::new(
     "[ALPHA] Number of connections closed to keep within a limit, by reason.",
     &["reason"],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&CLOSED];
 
 /// The view that requests have of their connection.
 #[derive(Debug)]

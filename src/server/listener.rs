@@ -31,7 +31,7 @@ use super::tls::HTTP_2;
 use super::write_coalescing::coalesce;
 use crate::auth::authn::Peer;
 use crate::options::config::Serving;
-use crate::telemetry::metrics::Counter;
+use crate::telemetry::metrics::{Counter, Declared};
 
 /// Connections that wait to be accepted.
 pub const BACKLOG: u32 = 1024;
@@ -58,6 +58,8 @@ static TLS_ERRORS: Counter = Counter::new(
     "[ALPHA] Number of requests dropped with 'TLS handshake error from' error",
     &[],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&TLS_ERRORS];
 
 /// Answers requests.
 pub trait Handler: Send + Sync + 'static {
@@ -951,7 +953,8 @@ mod tests {
                 "{answer}"
             );
         }
-        let metrics = crate::telemetry::exposition::render();
+        let metrics =
+            crate::telemetry::exposition::render(crate::telemetry::exposition::Format::Text);
         let aborts = r#"apiserver_request_aborts_total{group="",resource="",scope="",subresource="",verb="GET",version=""} 2"#;
         assert!(metrics.contains(aborts), "{metrics}");
         shutdown.close();

@@ -15,6 +15,7 @@ pub mod filters;
 pub mod health;
 pub mod limits;
 pub mod listener;
+mod metrics;
 pub mod reload;
 mod request_guard;
 mod request_head;

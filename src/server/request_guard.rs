@@ -8,8 +8,9 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::connections::ConnectionState;
 use super::filters::Permit;
+use crate::endpoints::Held;
 use crate::flowcontrol::{Seat, WatchRegistration};
-use crate::telemetry::metrics::GaugeGuard;
+use crate::telemetry::requests::LongRunning;
 
 /// A part of the server's capacity.
 #[derive(Debug)]
@@ -30,10 +31,11 @@ pub struct RequestGuard {
     connection: Arc<ConnectionState>,
     capacity: Mutex<Option<Capacity>>,
     is_routed: AtomicBool,
+    has_timed_out: AtomicBool,
     /// A shutdown waits for it.
     in_progress: OnceLock<TaskTrackerToken>,
     /// One of the connections that went on after their request.
-    open: Mutex<Option<GaugeGuard>>,
+    open: Mutex<Option<LongRunning>>,
 }
 
 impl RequestGuard {
@@ -45,6 +47,7 @@ impl RequestGuard {
                 connection,
                 capacity: Mutex::default(),
                 is_routed: AtomicBool::new(false),
+                has_timed_out: AtomicBool::new(false),
                 in_progress: OnceLock::new(),
                 open: Mutex::default(),
             })
@@ -57,7 +60,7 @@ impl RequestGuard {
     }
 
     /// Keeps the request counted among those that are open, for as long as anything works on it.
-    pub fn count(&self, open: GaugeGuard) {
+    pub fn count(&self, open: LongRunning) {
         *self.open.lock() = Some(open);
     }
 
@@ -81,8 +84,19 @@ impl RequestGuard {
         self.is_routed.store(true, Ordering::Relaxed);
     }
 
+    /// Notes that the client has been told that the request has timed out.
+    pub fn set_timed_out(&self) {
+        self.has_timed_out.store(true, Ordering::Relaxed);
+    }
+
     pub fn is_routed(&self) -> bool {
         self.is_routed.load(Ordering::Relaxed)
+    }
+}
+
+impl Held for RequestGuard {
+    fn has_timed_out(&self) -> bool {
+        self.has_timed_out.load(Ordering::Relaxed)
     }
 }
 

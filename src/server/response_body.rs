@@ -10,12 +10,11 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::deadline;
-use super::filters::{RequestLabels, RequestLog};
+use super::filters::RequestLog;
 use super::request_guard::RequestGuard;
 use crate::audit::Audit;
 use crate::endpoints::body::Body;
-use crate::telemetry::metrics::GaugeGuard;
-use crate::telemetry::requests;
+use crate::telemetry::requests::{LongRunning, RequestSeries};
 
 /// The bytes of a whole body that are handed to the connection at once: the rest waits here,
 /// where it has a deadline.
@@ -29,10 +28,10 @@ pub struct ResponseState {
     pub deadline: Option<Instant>,
     /// The longest that the client of a watch or stream may leave data unread.
     pub stall: Option<Duration>,
-    /// The labels that it is counted by, unless it is a watch or stream.
-    pub labels: Option<RequestLabels>,
+    /// The series that it is counted in, unless it is a watch or stream.
+    pub series: Option<Arc<RequestSeries>>,
     /// One of the watches and streams that are open.
-    pub long_running: Option<GaugeGuard>,
+    pub long_running: Option<LongRunning>,
     /// The event of a watch or stream, to be told that it is complete.
     pub audit: Option<Arc<Audit>>,
     /// The line to write when it is over.
@@ -48,7 +47,7 @@ impl ResponseState {
             _guard: guard,
             deadline: None,
             stall: None,
-            labels: None,
+            series: None,
             long_running: None,
             log: None,
             audit: None,
@@ -65,14 +64,14 @@ impl Drop for ResponseState {
         if let Some(audit) = &self.audit {
             audit.complete_in_background();
         }
-        if let Some(labels) = &self.labels {
+        if let Some(series) = &self.series {
             if self.ended {
-                requests::sized(&labels.as_metrics(), self.sent);
+                series.sized(self.sent);
             } else if self
                 .deadline
                 .is_some_and(|deadline| deadline <= Instant::now())
             {
-                requests::aborted(&labels.as_metrics());
+                series.aborted();
             }
         }
     }

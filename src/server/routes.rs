@@ -1,19 +1,17 @@
 //! The routes: resources by look-up in the registry, anything else by a table.
 
-use std::time::Instant;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
-use http::{HeaderMap, HeaderValue, Method, Response, header};
-
-use super::filters::{FilterContext, HandlerChain, Next};
+use super::filters::{FilterContext, HandlerChain, Next, is_from_api_server};
 use super::zpages::Page;
-use super::{debug_flags, health};
+use super::{debug_flags, health, metrics};
 use crate::aggregator::{Forwarded, Route};
 use crate::auth::authn::oidc;
 use crate::endpoints::body::{self, Body};
 use crate::endpoints::{Request, handlers, respond};
 use crate::meta::{Gvr, Status};
 use crate::proxy::{self, Inbound, Lifetime};
-use crate::telemetry::{exposition, requests};
+use crate::telemetry::requests;
 
 /// The handlers of paths that are not those of resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,24 +80,28 @@ pub struct Router;
 
 impl Next for Router {
     async fn handle(ctx: &mut FilterContext<'_>) -> Response<Body> {
-        let begun = Instant::now();
-        ctx.routed = Some(begun);
+        ctx.is_routed = true;
         ctx.guard.set_routed();
+        if is_from_api_server(&ctx.request) {
+            ctx.series().0.from_api_server();
+        }
         let info = &ctx.request.info;
         let response = if info.path.starts_with("//") {
             respond::page_not_found()
         } else if let Some(route) = ctx.chain.aggregator.route(&info.path) {
-            aggregated(ctx, &route).await
+            // It is counted where it is answered.
+            return aggregated(ctx, &route).await;
         } else if info.is_resource {
             resource(ctx).await
         } else {
             non_resource(ctx.chain, &ctx.request).await
         };
-        requests::answered(
-            &ctx.labels().as_metrics(),
-            response.status().as_u16(),
-            begun.elapsed().as_secs_f64(),
-        );
+        let status = response.status();
+        let lasts = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
+        // What lasts is counted when it ends.
+        if !(ctx.is_long_running && lasts) {
+            ctx.count_answer(status.as_u16());
+        }
         response
     }
 }
@@ -139,7 +141,7 @@ async fn aggregated(ctx: &FilterContext<'_>, route: &Route) -> Response<Body> {
         client: Some(ctx.connection.remote.ip()),
         upgrade: request.upgrade.lock().take(),
         lifetime: Lifetime {
-            hold: request.guard.clone(),
+            hold: request.guard.clone().map(|guard| guard as _),
             tasks: api.tasks.clone(),
             draining: api.draining.clone(),
         },
@@ -154,7 +156,12 @@ async fn aggregated(ctx: &FilterContext<'_>, route: &Route) -> Response<Body> {
     match ctx.chain.aggregator.forward(route, forwarded).await {
         Ok(answer) => answer.map(body::stream),
         // As Go's `http.Error` writes it.
-        Err(refused) => respond::text(refused.status.as_u16(), format!("{}\n", refused.text)),
+        Err(refused) => {
+            let code = refused.status.as_u16();
+            let info = &request.info;
+            requests::not_forwarded(ctx.verb(), &info.group, &info.version, code);
+            respond::text(code, format!("{}\n", refused.text))
+        }
     }
 }
 
@@ -177,12 +184,8 @@ async fn answer(
 ) -> Option<Response<Body>> {
     let query = request.uri.query().unwrap_or("");
     match endpoint {
-        Endpoint::Metrics => {
-            chain.storage_sizes.refresh().await;
-            requests::refresh();
-            Some(metrics_page(exposition::render()))
-        }
-        Endpoint::Slis => Some(metrics_page(exposition::render_slis())),
+        Endpoint::Metrics => Some(metrics::page(chain, request).await),
+        Endpoint::Slis => Some(metrics::slis(request).await),
         Endpoint::Health => chain.health.answer(path, query).await.map(health::response),
         Endpoint::OpenId => {
             let documents = chain.oidc.load();
@@ -260,16 +263,6 @@ fn discovery(chain: &HandlerChain, request: &Request, path: &str) -> Option<Resp
         Ok(document) => document.map(body::full),
         Err(status) => respond::status(&status, request.status_output()),
     })
-}
-
-/// Metrics, for Prometheus.
-fn metrics_page(metrics: String) -> Response<Body> {
-    let mut response = Response::new(body::full(metrics));
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static(exposition::CONTENT_TYPE),
-    );
-    response
 }
 
 /// The media type of an OpenID discovery document.

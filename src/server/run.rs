@@ -19,6 +19,7 @@ use super::filters::HandlerChain;
 use super::health;
 use super::limits;
 use super::listener::Listener;
+use super::metrics;
 use super::reload::{self, Reloader, SighupListener};
 use super::shutdown::{Shutdown, Signals};
 use super::storage_overrides::{Backend, StorageOverrides};
@@ -48,6 +49,7 @@ use crate::storage::encryption::{EncryptedStorage, Transformers};
 use crate::storage::etcd3::{self, Etcd3};
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::health::Health;
+use crate::telemetry::metric_options;
 use crate::telemetry::panics;
 
 /// The time that blocking work has left when everything else has ended.
@@ -261,6 +263,9 @@ pub async fn prepare(
     hangup: SighupListener,
 ) -> Result<Prepared, RunError> {
     let (config, clock) = (Arc::new(handed_over(config).await), Clock::system());
+    metric_options::configure(config.metrics.options()?);
+    metrics::declare();
+    metrics::record(&config);
     if let Some(folder) = &config.data_dir {
         data_dir::secure(folder);
     }

@@ -12,7 +12,7 @@ use crate::base::supervise::catch_panic;
 use crate::flowcontrol::{Controller, Stats};
 use crate::registry::Registry;
 use crate::storage::Storage;
-use crate::telemetry::metrics::Gauge;
+use crate::telemetry::metrics::{Declared, Gauge};
 
 /// The time that a store has to tell its size when the metrics are asked for.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -22,9 +22,10 @@ static OBJECTS: Gauge = Gauge::new(
     "[ALPHA] Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.",
     &["group", "resource"],
 );
-static OBJECTS_BY_NAME: Gauge = Gauge::new(
+static OBJECTS_BY_NAME: Gauge = Gauge::deprecated(
     "apiserver_storage_objects",
-    "[STABLE] (Deprecated since 1.34.0) [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.",
+    "1.34.0",
+    "[STABLE] [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.",
     &["resource"],
 );
 static BYTES: Gauge = Gauge::new(
@@ -32,11 +33,25 @@ static BYTES: Gauge = Gauge::new(
     "[ALPHA] Estimated size of stored objects in database. Estimate is based on sum of last observed sizes of serialized objects. In case of a fetching error, the value will be -1.",
     &["group", "resource"],
 );
+static OLD_DATABASE_BYTES: Gauge = Gauge::deprecated(
+    "apiserver_storage_db_total_size_in_bytes",
+    "1.28.0",
+    "[ALPHA] Total size of the storage database file physically allocated in bytes.",
+    &["endpoint"],
+);
 static DATABASE_BYTES: Gauge = Gauge::new(
     "apiserver_storage_size_bytes",
     "[STABLE] Size of the storage database file physically allocated in bytes.",
     &["storage_cluster_id"],
 );
+
+pub static METRICS: &[&dyn Declared] = &[
+    &OBJECTS,
+    &OBJECTS_BY_NAME,
+    &BYTES,
+    &DATABASE_BYTES,
+    &OLD_DATABASE_BYTES,
+];
 
 /// A resource by group and plural.
 type Name = (String, String);
@@ -124,7 +139,9 @@ impl StorageSizes {
             let id = format!("etcd-{at}");
             match tokio::time::timeout(SIZE_TIMEOUT, store.size()).await {
                 Ok(Ok(bytes)) => {
-                    DATABASE_BYTES.set(&[&id], i64::try_from(bytes).unwrap_or(i64::MAX));
+                    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+                    DATABASE_BYTES.set(&[&id], bytes);
+                    OLD_DATABASE_BYTES.set(&[&id], bytes);
                 }
                 Ok(Err(_)) | Err(_) => DATABASE_BYTES.remove(&[&id]),
             }

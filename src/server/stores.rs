@@ -8,6 +8,7 @@ use crate::aggregator::Catalog;
 use crate::base::clock::Clock;
 use crate::builtin;
 use crate::builtin::autoscaling::{self, AutoscalerConversion};
+use crate::builtin::certificates::certificate_signing_request::metrics::IssuedDurations;
 use crate::builtin::core::service::allocation::{self, ServiceAllocator};
 use crate::builtin::core::service::node_ports::NodePorts;
 use crate::builtin::events::EventConversion;
@@ -121,6 +122,9 @@ pub fn registry(
             ("apiextensions.k8s.io", _, "customresourcedefinitions") => {
                 resource.strategy = StrategyHandle::Static(&CustomResourceDefinitions);
                 resource.hooks = Some(definitions.clone());
+            }
+            ("certificates.k8s.io", _, "certificatesigningrequests") => {
+                resource.hooks = Some(Arc::new(IssuedDurations));
             }
             ("apiregistration.k8s.io", _, "apiservices") => {
                 resource.hooks = Some(api_services.clone());

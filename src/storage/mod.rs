@@ -235,3 +235,4 @@ pub mod compaction;
 pub mod embedded;
 pub mod encryption;
 pub mod etcd3;
+pub mod metered;

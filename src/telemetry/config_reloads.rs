@@ -4,7 +4,7 @@
 use aws_lc_rs::digest;
 use parking_lot::Mutex;
 
-use super::metrics::{Counter, Gauge};
+use super::metrics::{Counter, Declared, Gauge};
 use crate::base::clock::Clock;
 
 /// The metrics of one file.
@@ -31,6 +31,11 @@ impl ConfigReloads {
             info: Gauge::new(info.0, info.1, &["apiserver_id_hash", "hash"]),
             shown: Mutex::new(None),
         }
+    }
+
+    /// Returns the metrics, to be declared.
+    pub const fn metrics(&'static self) -> [&'static dyn Declared; 3] {
+        [&self.total, &self.last, &self.info]
     }
 
     /// Records the content that a server began with.

@@ -9,7 +9,7 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use super::metrics::{Counter, Gauge};
+use super::metrics::{Counter, Declared, Gauge};
 
 static RESULT: Gauge = Gauge::new(
     "kubernetes_healthcheck",
@@ -21,6 +21,8 @@ static RESULTS: Counter = Counter::new(
     "[STABLE] This metric records the results of all healthcheck.",
     &["name", "status", "type"],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&RESULT, &RESULTS];
 
 /// The outcome of a check: fine, or the reason why not, which only the server's own log and the
 /// check's own path show.

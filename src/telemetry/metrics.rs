@@ -13,21 +13,14 @@
 //!
 //! Names, labels and buckets are upstream's where it has the metric, and so is the help text with
 //! the level of stability in front. Label values come from tables, never from a client: each
-//! combination is a time series, and [`MAX_SERIES`] bounds them.
+//! combination is a time series, and [`super::family::MAX_SERIES`] bounds them.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::sync::OnceLock;
+use prometheus::{IntCounter, IntGauge};
 
-use parking_lot::RwLock;
-use prometheus::core::{Collector, Desc, Metric};
-use prometheus::proto::{MetricFamily, MetricType};
-use prometheus::{HistogramOpts, IntCounter, IntGauge, Opts};
+use super::family::{Bound, Family};
 
-/// The maximum number of series of one metric; further ones are counted under empty labels.
-pub const MAX_SERIES: usize = 20_000;
-/// The separator of label values in a key: a control character, which no label value contains.
-const SEPARATOR: char = '\u{1f}';
+pub use super::family::reset;
+pub use super::samples::family;
 
 /// The buckets of request durations in seconds (apiserver `endpoints/metrics`).
 pub const REQUEST_SECONDS: &[f64] = &[
@@ -35,203 +28,44 @@ pub const REQUEST_SECONDS: &[f64] = &[
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
-/// Returns a metric family for the encoder.
-pub fn family(
-    name: &str,
-    help: &str,
-    kind: MetricType,
-    series: Vec<prometheus::proto::Metric>,
-) -> MetricFamily {
-    let mut family = MetricFamily::default();
-    family.set_name(name.to_owned());
-    family.set_help(help.to_owned());
-    family.set_field_type(kind);
-    family.set_metric(series);
-    family
+/// The buckets that Prometheus' libraries have where none are named (`DefBuckets`).
+pub const DEFAULT_SECONDS: &[f64] = &[
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+
+/// Buckets from a millisecond to 16 seconds, each twice the one before.
+pub const DOUBLED_MILLISECONDS: &[f64] = &[
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192, 16.384,
+];
+
+/// A metric as it is declared in the source.
+pub trait Declared: Sync {
+    #[cfg(test)]
+    fn name(&self) -> &'static str;
+
+    /// Begins to expose the metric, unless the flags keep it back. One with labels shows nothing
+    /// until it is used.
+    fn declare(&'static self);
 }
 
-/// A kind of metric: what one combination of label values counts.
-pub(super) trait Series: Metric + Clone + Send + 'static {
-    const TYPE: MetricType;
+/// Implements what all metrics have.
+macro_rules! declared {
+    ($($metric:ty),+) => {$(
+        impl Declared for $metric {
+            #[cfg(test)]
+            fn name(&self) -> &'static str {
+                self.0.name()
+            }
 
-    fn create(opts: Opts, buckets: &[f64]) -> prometheus::Result<Self>;
-}
-
-impl Series for IntCounter {
-    const TYPE: MetricType = MetricType::COUNTER;
-
-    fn create(opts: Opts, _buckets: &[f64]) -> prometheus::Result<Self> {
-        Self::with_opts(opts)
-    }
-}
-
-impl Series for IntGauge {
-    const TYPE: MetricType = MetricType::GAUGE;
-
-    fn create(opts: Opts, _buckets: &[f64]) -> prometheus::Result<Self> {
-        Self::with_opts(opts)
-    }
-}
-
-impl Series for prometheus::Gauge {
-    const TYPE: MetricType = MetricType::GAUGE;
-
-    fn create(opts: Opts, _buckets: &[f64]) -> prometheus::Result<Self> {
-        Self::with_opts(opts)
-    }
-}
-
-impl Series for prometheus::Histogram {
-    const TYPE: MetricType = MetricType::HISTOGRAM;
-
-    fn create(opts: Opts, buckets: &[f64]) -> prometheus::Result<Self> {
-        Self::with_opts(HistogramOpts::from(opts).buckets(buckets.to_vec()))
-    }
-}
-
-/// The series of one metric by their label values.
-///
-/// The crate's own `MetricVec` has no bound, and finds a series by a hash of the values run
-/// together, in which `ab`, `c` and `a`, `bc` are the same.
-pub(super) struct Family<S: 'static> {
-    name: &'static str,
-    help: &'static str,
-    labels: &'static [&'static str],
-    buckets: &'static [f64],
-    registered: OnceLock<Registered<S>>,
-}
-
-/// A family that has been used.
-struct Registered<S> {
-    desc: Option<Desc>,
-    series: RwLock<HashMap<String, S>>,
-}
-
-impl<S: Series> Family<S> {
-    pub(super) const fn new(
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-        buckets: &'static [f64],
-    ) -> Self {
-        Self {
-            name,
-            help,
-            labels,
-            buckets,
-            registered: OnceLock::new(),
+            fn declare(&'static self) {
+                self.0.declare();
+            }
         }
-    }
-
-    fn registered(&'static self) -> &'static Registered<S> {
-        if let Some(registered) = self.registered.get() {
-            return registered;
-        }
-        let registered = self.registered.get_or_init(|| {
-            let labels = self.labels.iter().map(|label| (*label).to_owned());
-            let (name, help) = (self.name.to_owned(), self.help.to_owned());
-            Registered {
-                desc: Desc::new(name, help, labels.collect(), HashMap::new()).ok(),
-                series: RwLock::default(),
-            }
-        });
-        match prometheus::register(Box::new(self)) {
-            // Another thread was faster.
-            Ok(()) | Err(prometheus::Error::AlreadyReg) => {}
-            Err(why) => tracing::error!("the metric {}: {why}", self.name),
-        }
-        registered
-    }
-
-    /// Runs `work` on the series of these label values. Costs a look-up, and no allocation once
-    /// the series exists.
-    pub(super) fn with<R>(&'static self, values: &[&str], work: impl FnOnce(&S) -> R) -> Option<R> {
-        thread_local!(static KEY: RefCell<String> = const { RefCell::new(String::new()) });
-        debug_assert_eq!(values.len(), self.labels.len(), "labels of {}", self.name);
-        let all = &self.registered().series;
-        KEY.with_borrow_mut(|key| {
-            key.clear();
-            for (at, value) in values.iter().enumerate() {
-                if at > 0 {
-                    key.push(SEPARATOR);
-                }
-                key.push_str(value);
-            }
-            if let Some(series) = all.read().get(key.as_str()) {
-                return Some(work(series));
-            }
-            let mut all = all.write();
-            if all.len() >= MAX_SERIES && !all.contains_key(key.as_str()) {
-                let separators = self.labels.len().saturating_sub(1);
-                *key = SEPARATOR.to_string().repeat(separators);
-            }
-            if !all.contains_key(key.as_str()) {
-                all.insert(key.clone(), self.create(key)?);
-            }
-            all.get(key.as_str()).map(work)
-        })
-    }
-
-    /// Removes the series of these label values, if there is one.
-    fn remove(&'static self, values: &[&str]) {
-        let key = values.join(&SEPARATOR.to_string());
-        self.registered().series.write().remove(&key);
-    }
-
-    /// Returns the series of a key, unless the names of its labels are not valid.
-    fn create(&self, key: &str) -> Option<S> {
-        let values = key.split(SEPARATOR).map(str::to_owned);
-        let names = self.labels.iter().map(|label| (*label).to_owned());
-        let opts = Opts::new(self.name, self.help).const_labels(names.zip(values).collect());
-        S::create(opts, self.buckets).ok()
-    }
+    )+};
 }
 
-impl<S: Series> Collector for &'static Family<S> {
-    fn desc(&self) -> Vec<&Desc> {
-        let registered = self.registered.get();
-        registered
-            .and_then(|family| family.desc.as_ref())
-            .into_iter()
-            .collect()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let series = self
-            .registered()
-            .series
-            .read()
-            .values()
-            .map(Metric::metric)
-            .collect();
-        vec![family(self.name, self.help, S::TYPE, series)]
-    }
-}
-
-/// A series that is looked up when it is first used, and only then. For what changes often.
-struct Bound<S: 'static> {
-    family: &'static Family<S>,
-    values: Vec<String>,
-    series: OnceLock<Option<S>>,
-}
-
-impl<S: Series> Bound<S> {
-    fn new(family: &'static Family<S>, values: &[&str]) -> Self {
-        Self {
-            family,
-            values: values.iter().map(|value| (*value).to_owned()).collect(),
-            series: OnceLock::new(),
-        }
-    }
-
-    fn get(&self) -> Option<&S> {
-        let found = self.series.get_or_init(|| {
-            let values: Vec<&str> = self.values.iter().map(String::as_str).collect();
-            self.family.with(&values, S::clone)
-        });
-        found.as_ref()
-    }
-}
+declared!(Counter, Gauge, FloatGauge, Histogram);
 
 /// A count that only rises.
 pub struct Counter(Family<IntCounter>);
@@ -243,7 +77,18 @@ impl Counter {
         help: &'static str,
         labels: &'static [&'static str],
     ) -> Self {
-        Self(Family::new(name, help, labels, &[]))
+        Self(Family::new(name, help, labels, &[], None))
+    }
+
+    /// Declares a counter that is deprecated since a version of Kubernetes (`1.34.0`). It is hidden
+    /// some versions later, by its stability.
+    pub const fn deprecated(
+        name: &'static str,
+        since: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self(Family::new(name, help, labels, &[], Some(since)))
     }
 
     /// Adds one, for these values of the labels.
@@ -273,9 +118,12 @@ pub struct CounterSeries(Bound<IntCounter>);
 impl CounterSeries {
     /// Adds one.
     pub fn inc(&self) {
-        if let Some(series) = self.0.get() {
-            series.inc();
-        }
+        self.add(1);
+    }
+
+    /// Adds `by`.
+    pub fn add(&self, by: u64) {
+        self.0.with(|series| series.inc_by(by));
     }
 }
 
@@ -289,7 +137,18 @@ impl Gauge {
         help: &'static str,
         labels: &'static [&'static str],
     ) -> Self {
-        Self(Family::new(name, help, labels, &[]))
+        Self(Family::new(name, help, labels, &[], None))
+    }
+
+    /// Declares a gauge that is deprecated since a version of Kubernetes (`1.34.0`). It is hidden
+    /// some versions later, by its stability.
+    pub const fn deprecated(
+        name: &'static str,
+        since: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self(Family::new(name, help, labels, &[], Some(since)))
     }
 
     /// Sets the value, for these values of the labels.
@@ -307,6 +166,11 @@ impl Gauge {
         GaugeSeries(Bound::new(&self.0, values))
     }
 
+    /// Adds `by`, for these values of the labels.
+    pub fn add(&'static self, values: &[&str], by: i64) {
+        self.0.with(values, |series| series.add(by));
+    }
+
     /// Adds one until the guard is dropped.
     pub fn raise(&'static self, values: &[&str]) -> GaugeGuard {
         let series = self.0.with(values, IntGauge::clone);
@@ -314,13 +178,6 @@ impl Gauge {
             series.inc();
         }
         GaugeGuard(series)
-    }
-
-    /// Returns the sum over all label values.
-    pub fn total(&'static self) -> u64 {
-        let series = self.0.registered().series.read();
-        let total: i64 = series.values().map(IntGauge::get).sum();
-        u64::try_from(total).unwrap_or(0)
     }
 }
 
@@ -330,9 +187,7 @@ pub struct GaugeSeries(Bound<IntGauge>);
 impl GaugeSeries {
     /// Adds `by`, which may be negative.
     pub fn add(&self, by: i64) {
-        if let Some(series) = self.0.get() {
-            series.add(by);
-        }
+        self.0.with(|series| series.add(by));
     }
 }
 
@@ -346,7 +201,7 @@ impl FloatGauge {
         help: &'static str,
         labels: &'static [&'static str],
     ) -> Self {
-        Self(Family::new(name, help, labels, &[]))
+        Self(Family::new(name, help, labels, &[], None))
     }
 
     /// Sets the value, for these values of the labels.
@@ -365,9 +220,7 @@ pub struct FloatGaugeSeries(Bound<prometheus::Gauge>);
 
 impl FloatGaugeSeries {
     pub fn set(&self, to: f64) {
-        if let Some(series) = self.0.get() {
-            series.set(to);
-        }
+        self.0.with(|series| series.set(to));
     }
 }
 
@@ -394,7 +247,23 @@ impl Histogram {
         labels: &'static [&'static str],
         buckets: &'static [f64],
     ) -> Self {
-        Self(Family::new(name, help, labels, buckets))
+        Self(Family::new(name, help, labels, buckets, None))
+    }
+
+    /// Declares a histogram that is deprecated since a version of Kubernetes (`1.27.0`).
+    pub const fn deprecated(
+        name: &'static str,
+        since: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+        buckets: &'static [f64],
+    ) -> Self {
+        Self(Family::new(name, help, labels, buckets, Some(since)))
+    }
+
+    /// Exposes the series of these values of the labels, without an observation.
+    pub fn touch(&'static self, values: &[&str]) {
+        self.0.with(values, |_| ());
     }
 
     /// Adds an observation, for these values of the labels.
@@ -414,9 +283,7 @@ pub struct HistogramSeries(Bound<prometheus::Histogram>);
 impl HistogramSeries {
     /// Adds an observation.
     pub fn observe(&self, value: f64) {
-        if let Some(series) = self.0.get() {
-            series.observe(value);
-        }
+        self.0.with(|series| series.observe(value));
     }
 }
 
@@ -424,6 +291,7 @@ impl HistogramSeries {
 mod tests {
     use super::*;
     use crate::telemetry::exposition;
+    use crate::telemetry::family::MAX_SERIES;
 
     static REQUESTS: Counter = Counter::new(
         "test_requests_total",
@@ -444,7 +312,7 @@ mod tests {
         for value in [0.25, 0.5, 0.75, 2.0] {
             SECONDS.observe(&["list"], value);
         }
-        let text = exposition::render();
+        let text = exposition::render(exposition::Format::Text);
         for expected in [
             "# HELP test_requests_total [ALPHA] Requests.\n# TYPE test_requests_total counter\ntest_requests_total{code=\"200\",verb=\"get\"} 3\ntest_requests_total{code=\"500\",verb=\"a\\\"b\"} 1\n",
             "# TYPE test_open gauge\ntest_open -2\n",
@@ -463,9 +331,11 @@ mod tests {
         for at in 0..MAX_SERIES {
             MANY.inc(&["x", &at.to_string()]);
         }
-        let text = exposition::render();
+        let text = exposition::render(exposition::Format::Text);
         assert!(text.contains("test_many_total{a=\"ab\",b=\"c\"} 1\n"));
         assert!(text.contains("test_many_total{a=\"\",b=\"\"} 2\n"));
-        assert!(MANY.0.registered().series.read().len() <= MAX_SERIES + 1);
+        let mut series = 0;
+        MANY.0.for_each(|_| series += 1);
+        assert!(series <= MAX_SERIES + 1);
     }
 }

@@ -2,11 +2,15 @@
 
 pub mod config_reloads;
 pub mod exposition;
+mod family;
 pub mod health;
 pub mod log;
+pub mod metric_options;
 pub mod metrics;
 pub mod panics;
 pub mod process;
 pub mod requests;
+mod samples;
 pub mod summary;
 pub mod timing_histogram;
+pub mod work_queues;

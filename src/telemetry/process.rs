@@ -1,10 +1,10 @@
-//! The `process_*` metrics: CPU, memory, open files, start time, read from /proc on demand.
+//! The `process_*` metrics: CPU, memory, files, start time, network; read from /proc on demand.
 
 use std::fs;
 
-use prometheus::proto::{self, MetricFamily, MetricType};
+use prometheus::proto::{MetricFamily, MetricType};
 
-use super::metrics::family;
+use super::samples::{family, float_metric};
 
 /// The kernel's clock ticks per second, fixed at 100 for user space.
 const TICKS: f64 = 100.0;
@@ -15,47 +15,93 @@ pub fn families() -> Vec<MetricFamily> {
     let Some(usage) = read() else {
         return Vec::new();
     };
-    let mut cpu = (proto::Counter::default(), proto::Metric::default());
-    cpu.0.set_value(usage.cpu_seconds);
-    cpu.1.set_counter(cpu.0);
-    let gauge = |name, help, value| {
-        let mut gauge = proto::Gauge::default();
-        gauge.set_value(value);
-        family(
-            name,
-            help,
-            MetricType::GAUGE,
-            vec![proto::Metric::from_gauge(gauge)],
-        )
-    };
-    vec![
-        family(
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let network = fs::read_to_string("/proc/self/net/netstat").unwrap_or_default();
+    let (counter, gauge) = (MetricType::COUNTER, MetricType::GAUGE);
+    [
+        (
             "process_cpu_seconds_total",
             "Total user and system CPU time spent in seconds.",
-            MetricType::COUNTER,
-            vec![cpu.1],
+            counter,
+            Some(usage.cpu_seconds),
         ),
-        gauge(
+        (
+            "process_max_fds",
+            "Maximum number of open file descriptors.",
+            gauge,
+            limit(&limits, "Max open files"),
+        ),
+        (
+            "process_network_receive_bytes_total",
+            "Number of bytes received by the process over the network.",
+            counter,
+            octets(&network, "InOctets"),
+        ),
+        (
+            "process_network_transmit_bytes_total",
+            "Number of bytes sent by the process over the network.",
+            counter,
+            octets(&network, "OutOctets"),
+        ),
+        (
             "process_open_fds",
             "Number of open file descriptors.",
-            usage.open_files,
+            gauge,
+            Some(usage.open_files),
         ),
-        gauge(
+        (
             "process_resident_memory_bytes",
             "Resident memory size in bytes.",
-            usage.resident_bytes,
+            gauge,
+            Some(usage.resident_bytes),
         ),
-        gauge(
+        (
             "process_start_time_seconds",
             "Start time of the process since unix epoch in seconds.",
-            usage.start_seconds,
+            gauge,
+            Some(usage.start_seconds),
         ),
-        gauge(
+        (
             "process_virtual_memory_bytes",
             "Virtual memory size in bytes.",
-            usage.virtual_bytes,
+            gauge,
+            Some(usage.virtual_bytes),
+        ),
+        (
+            "process_virtual_memory_max_bytes",
+            "Maximum amount of virtual memory available in bytes.",
+            gauge,
+            limit(&limits, "Max address space"),
         ),
     ]
+    .into_iter()
+    .filter_map(|(name, help, kind, value)| {
+        Some(family(
+            name,
+            help,
+            kind,
+            vec![float_metric(kind, &[], value?)],
+        ))
+    })
+    .collect()
+}
+
+/// The soft limit of a resource in the text of `/proc/self/limits`. No limit is the largest number.
+fn limit(text: &str, name: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    match line.split_whitespace().next()? {
+        "unlimited" => Some(u64::MAX as f64),
+        number => number.parse().ok(),
+    }
+}
+
+/// A count of bytes in the text of `/proc/self/net/netstat`, which has a line of names before each
+/// line of numbers.
+fn octets(text: &str, name: &str) -> Option<f64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("IpExt: "));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let at = names.split(' ').position(|known| known == name)?;
+    numbers.split(' ').nth(at)?.parse().ok()
 }
 
 /// Returns the time at which this process began, in seconds since the Unix epoch; `None` where
@@ -122,5 +168,18 @@ mod tests {
             (2.0, 110.0, 8192.0, 8192.0)
         );
         assert!(parse("7 (x) S 1", 0.0, 0.0).is_none());
+    }
+
+    #[test]
+    fn limits_and_network_are_read() {
+        let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files            1024                 4096  files\nMax address space         unlimited            unlimited            bytes\n";
+        assert_eq!(limit(limits, "Max open files"), Some(1024.0));
+        assert_eq!(limit(limits, "Max address space"), Some(u64::MAX as f64));
+        assert_eq!(limit(limits, "Max cpu time"), None);
+        let network =
+            "TcpExt: InOctets\nTcpExt: 1\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 12 34\n";
+        assert_eq!(octets(network, "InOctets"), Some(12.0));
+        assert_eq!(octets(network, "OutOctets"), Some(34.0));
+        assert_eq!(octets("IpExt: InOctets\n", "InOctets"), None);
     }
 }

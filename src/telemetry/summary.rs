@@ -9,7 +9,9 @@ use parking_lot::{Mutex, RwLock};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, LabelPair, MetricFamily, MetricType, Quantile};
 
-use super::metrics::family;
+use super::family::{Reset, add_resettable};
+use super::metric_options;
+use super::metrics::{Declared, family};
 
 /// The quantiles that are told (component-base `metrics`, `DefObjectives`).
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
@@ -29,7 +31,8 @@ pub struct Summary {
     help: &'static str,
     labels: &'static [&'static str],
     window: Duration,
-    registered: OnceLock<Registered>,
+    /// `None` if the metric is not shown.
+    registered: OnceLock<Option<Registered>>,
 }
 
 struct Registered {
@@ -158,39 +161,81 @@ impl Summary {
         }
     }
 
-    /// Returns the series of these values of the labels.
-    pub fn series(&'static self, values: &[&str]) -> SummarySeries {
+    fn registered(&'static self) -> Option<&'static Registered> {
+        let mut is_first = false;
         let registered = self.registered.get_or_init(|| {
+            is_first = true;
+            if !metric_options::admit(self.name, self.help, None) {
+                return None;
+            }
             let labels = self.labels.iter().map(|label| (*label).to_owned());
             let (name, help) = (self.name.to_owned(), self.help.to_owned());
-            Registered {
+            Some(Registered {
                 desc: Desc::new(name, help, labels.collect(), HashMap::new()).ok(),
                 series: RwLock::default(),
-            }
+            })
         });
-        match prometheus::register(Box::new(self)) {
-            // It is there since its first use.
-            Ok(()) | Err(prometheus::Error::AlreadyReg) => {}
-            Err(why) => tracing::error!("the metric {}: {why}", self.name),
+        let registered = registered.as_ref()?;
+        if is_first {
+            if let Err(why) = prometheus::register(Box::new(self)) {
+                tracing::error!("the metric {}: {why}", self.name);
+            }
+            add_resettable(self);
         }
-        let key: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
-        let mut series = registered.series.write();
+        Some(registered)
+    }
+
+    /// Returns the series of these values of the labels.
+    pub fn series(&'static self, values: &[&str]) -> SummarySeries {
         let window = || Arc::new(Mutex::new(Window::new(self.window, Instant::now())));
+        let Some(registered) = self.registered() else {
+            return SummarySeries(window());
+        };
+        let allowed = metric_options::allowed_values(self.name);
+        let values = self
+            .labels
+            .iter()
+            .zip(values)
+            .map(|(label, value)| match allowed {
+                Some(allowed) => metric_options::constrain(allowed, label, value).into_owned(),
+                None => (*value).to_owned(),
+            });
+        let mut series = registered.series.write();
         series
-            .entry(key)
+            .entry(values.collect())
             .or_insert_with(|| SummarySeries(window()))
             .clone()
     }
 }
 
+impl Declared for Summary {
+    #[cfg(test)]
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn declare(&'static self) {
+        self.registered();
+    }
+}
+
+impl Reset for Summary {
+    fn reset(&self) {
+        if let Some(Some(registered)) = self.registered.get() {
+            registered.series.write().clear();
+        }
+    }
+}
+
 impl Collector for &'static Summary {
     fn desc(&self) -> Vec<&Desc> {
-        let registered = self.registered.get().and_then(|it| it.desc.as_ref());
-        registered.into_iter().collect()
+        let registered = self.registered.get().and_then(Option::as_ref);
+        let desc = registered.and_then(|it| it.desc.as_ref());
+        desc.into_iter().collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let Some(registered) = self.registered.get() else {
+        let Some(Some(registered)) = self.registered.get() else {
             return Vec::new();
         };
         let series = registered.series.read();
@@ -242,7 +287,7 @@ mod tests {
     #[test]
     fn a_summary_is_rendered_in_prometheus_text_format() {
         SECONDS.series(&["false", "get"]).observe(0.5);
-        let text = exposition::render();
+        let text = exposition::render(exposition::Format::Text);
         assert!(
             text.contains("# TYPE test_summary_seconds summary\n"),
             "{text}"

@@ -9,7 +9,8 @@ use prometheus::Opts;
 use prometheus::core::Metric;
 use prometheus::proto::{self, LabelPair, MetricType};
 
-use super::metrics::{Family, Series};
+use super::family::{Family, Series};
+use super::metrics::Declared;
 
 /// Declares a histogram of ratios over time.
 pub struct TimingHistogram(Family<TimingSeries>);
@@ -23,12 +24,23 @@ impl TimingHistogram {
         labels: &'static [&'static str],
         buckets: &'static [f64],
     ) -> Self {
-        Self(Family::new(name, help, labels, buckets))
+        Self(Family::new(name, help, labels, buckets, None))
     }
 
     /// Returns the ratio of these values of the labels. It counts from the first call on.
     pub fn ratio(&'static self, values: &[&str]) -> Ratio {
         Ratio(self.0.with(values, TimingSeries::clone))
+    }
+}
+
+impl Declared for TimingHistogram {
+    #[cfg(test)]
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn declare(&'static self) {
+        self.0.declare();
     }
 }
 
@@ -167,7 +179,7 @@ mod tests {
         seats.add(at(8), 3.0);
         seats.set(at(10), 20.0);
         seats.set(at(20), 0.0);
-        let text = exposition::render();
+        let text = exposition::render(exposition::Format::Text);
         for line in [
             "# TYPE test_seat_utilization histogram",
             "test_seat_utilization_bucket{level=\"a\",le=\"0\"} 5",

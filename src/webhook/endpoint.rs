@@ -13,11 +13,13 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{sleep, timeout_at};
 
 use super::connector::{Connector, cause};
+use super::metrics::Sent;
 use super::remote::Expected;
-use super::{AuthInfo, CallError, Limits};
+use super::{AuthInfo, CallError, Limits, metrics};
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::codec::json::Document;
 use crate::meta::{Value, go, str_at};
+use crate::telemetry::metrics::GaugeGuard;
 
 /// Connections to a webhook that are kept while nobody uses them (client-go `idleConnsPerHost`).
 pub const MAX_IDLE: usize = 25;
@@ -41,6 +43,7 @@ pub struct Endpoint {
     agent: &'static str,
     auth: Option<AuthInfo>,
     http: legacy::Client<Connector, Full<Bytes>>,
+    _counted: GaugeGuard,
 }
 
 /// A request on its way through redirects.
@@ -71,6 +74,7 @@ impl Endpoint {
             agent,
             auth,
             http,
+            _counted: metrics::transport(),
         }
     }
 
@@ -114,7 +118,11 @@ impl Endpoint {
         let late = || CallError::late("context deadline exceeded");
         let url = format!("{}{query}", self.url);
         let failed = |why: CallError| why.wrap(|text| format!("Post {}: {text}", go::quote(&url)));
-        let mut retries = 0;
+        let (begun, request_bytes, mut retries) = (Instant::now(), body.len(), 0);
+        let counted = Sent {
+            method: "POST",
+            host: host(&self.url),
+        };
         loop {
             let sent = timeout_at(deadline.into(), self.travel(&url, &body)).await;
             let answer = sent.unwrap_or_else(|_| Err(late())).map_err(failed)?;
@@ -122,6 +130,7 @@ impl Endpoint {
             let wait = wait(head.status, &head.headers).filter(|_| retries < MAX_RETRIES);
             if let Some(wait) = wait {
                 retries += 1;
+                counted.retried(head.status.as_u16());
                 let waited = timeout_at(deadline.into(), sleep(wait)).await;
                 waited.map_err(|_| failed(late()))?;
                 continue;
@@ -147,6 +156,7 @@ impl Endpoint {
                     )
                 })
             })?;
+            counted.done(begun.elapsed(), request_bytes, read.len());
             return Ok((head.status, head.headers, read));
         }
     }
@@ -199,8 +209,23 @@ impl Endpoint {
             auth.authorize(headers).await.map_err(CallError::new)?;
         }
         let answer = self.http.request(request).await;
-        answer.map_err(|why| CallError::of_transport(cause(&why)))
+        let sent = Sent {
+            method: journey.method.as_str(),
+            host: journey.uri.authority().map_or("", |host| host.as_str()),
+        };
+        sent.answered(answer.as_ref().ok().map(|answer| answer.status().as_u16()));
+        answer.map_err(|why| {
+            let why = cause(&why);
+            metrics::failed(&why);
+            CallError::of_transport(why)
+        })
     }
+}
+
+/// The host of a URL, with its port.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split(['/', '?']).next().unwrap_or_default()
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> &str {

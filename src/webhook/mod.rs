@@ -10,6 +10,7 @@ pub mod connector;
 mod endpoint;
 mod fetcher;
 mod kubeconfig;
+pub mod metrics;
 mod proxy;
 mod remote;
 mod service;

@@ -267,11 +267,37 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
+/// The identifier of signatures with RSA and SHA-1, and what Go says of them.
+const RSA_SHA1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x05];
+const INSECURE_SHA1: &str = "cannot verify signature: insecure algorithm SHA1-RSA";
+const NO_ADDRESSES: &str = "because it doesn't contain any IP SANs";
+const NO_NAMES: &str = "certificate is not valid for any names";
+
+/// A fault of a certificate that was once allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deprecated {
+    /// It has no alternative names.
+    NoNames,
+    /// It is signed with SHA-1.
+    Sha1,
+}
+
+impl Deprecated {
+    /// Finds it in the text of an error.
+    pub fn find(text: &str) -> Option<Self> {
+        if text.contains(NO_ADDRESSES) || text.contains(NO_NAMES) {
+            Some(Self::NoNames)
+        } else {
+            text.contains(INSECURE_SHA1).then_some(Self::Sha1)
+        }
+    }
+}
+
 /// The text of an error of TLS as Go has it, where Go has one.
 pub fn error_text(error: &Error) -> String {
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, NotValidForNameContext, NotValidYet,
-        NotValidYetContext, UnknownIssuer,
+        NotValidYetContext, UnknownIssuer, UnsupportedSignatureAlgorithmContext,
     };
     let why = match error {
         Error::InvalidCertificate(why) => why,
@@ -295,6 +321,10 @@ pub fn error_text(error: &Error) -> String {
         other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
             "certificate signed by unknown authority".to_owned()
         }
+        UnsupportedSignatureAlgorithmContext {
+            signature_algorithm_id,
+            ..
+        } if signature_algorithm_id.ends_with(RSA_SHA1) => INSECURE_SHA1.to_owned(),
         other => other.to_string(),
     };
     format!("tls: failed to verify certificate: x509: {why}")
@@ -313,18 +343,14 @@ fn wrong_name(expected: &ServerName<'_>, presented: &[String]) -> String {
         ServerName::IpAddress(_) => {
             let addresses = of("IpAddress");
             if addresses.is_empty() {
-                return format!(
-                    "cannot validate certificate for {expected_text} because it doesn't contain any IP SANs"
-                );
+                return format!("cannot validate certificate for {expected_text} {NO_ADDRESSES}");
             }
             addresses
         }
         _ => of("DnsName"),
     };
     if names.is_empty() {
-        return format!(
-            "certificate is not valid for any names, but wanted to match {expected_text}"
-        );
+        return format!("{NO_NAMES}, but wanted to match {expected_text}");
     }
     format!(
         "certificate is valid for {}, not {expected_text}",

@@ -8,7 +8,7 @@ use super::compiler::{Compiler, Declarations, Expression, Returns, Variables};
 use super::evaluation::evaluate_one;
 use crate::admission::observation::ConditionLabels;
 use crate::auth::authz::aggregate;
-use crate::cel::Value;
+use crate::cel::{Value, metrics};
 use crate::meta::{self, str_at};
 
 /// A condition by its name. Its expression returns a bool.
@@ -56,6 +56,7 @@ pub async fn matches(
 ) -> Match {
     let start = Instant::now();
     let (result, errors) = evaluate(conditions, variables, inputs, fails).await;
+    metrics::evaluated(start);
     labels.evaluated(errors, start.elapsed());
     result
 }

@@ -2,10 +2,11 @@
 //! `Evaluate`, `condition.go` `ForInput`).
 
 use std::fmt;
+use std::time::Instant;
 
 use super::activation::{Activation, Inputs};
 use super::compiler::{Expression, Variables};
-use crate::cel::{Error, Value};
+use crate::cel::{Error, Value, metrics};
 
 /// The result of an expression.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -51,6 +52,7 @@ pub async fn evaluate(
     inputs: Inputs<'_>,
     budget: &mut u64,
 ) -> Result<Vec<Evaluation>, EvaluationError> {
+    let begun = Instant::now();
     let mut activation = Activation::new(variables, inputs);
     let mut evaluations = Vec::with_capacity(expressions.len());
     for expression in expressions {
@@ -65,6 +67,7 @@ pub async fn evaluate(
             },
         });
     }
+    metrics::evaluated(begun);
     Ok(evaluations)
 }
 

@@ -1,11 +1,13 @@
 //! The mutations of policies: configurations to apply and JSON patches, made by expressions
 //! (apiserver `admission/plugin/policy/mutating/patch`).
 
+use std::time::Instant;
+
 use super::activation::{Activation, Inputs};
 use super::compiler::{Expression, Variables};
 use super::evaluation::evaluate_one;
 use super::tree::{self, Foreign, Step};
-use crate::cel::{JSON_PATCH, Value as CelValue};
+use crate::cel::{JSON_PATCH, Value as CelValue, metrics};
 use crate::codec;
 use crate::codec::normalize::{Rules, normalize};
 use crate::codec::unstructured;
@@ -64,9 +66,11 @@ impl Patcher {
         let Some(object) = inputs.object else {
             return Err(PatchError::Policy("there is no object".to_owned()));
         };
+        let begun = Instant::now();
         let mut activation = Activation::new(variables, inputs);
-        let value = evaluate_one(&mut activation, expression, &mut budget)
-            .await
+        let value = evaluate_one(&mut activation, expression, &mut budget).await;
+        metrics::evaluated(begun);
+        let value = value
             .map_err(|ended| PatchError::Policy(ended.to_string()))?
             .map_err(PatchError::Policy)?;
         match self {

@@ -24,7 +24,7 @@ pub enum Level {
 }
 
 impl Level {
-    fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Privileged => "privileged",
             Self::Baseline => "baseline",
@@ -82,6 +82,16 @@ pub struct LevelVersion {
 }
 
 impl LevelVersion {
+    /// The name of the version as it is counted, where `newest` is the newest minor version that
+    /// is known.
+    pub fn counted_version(self, newest: u32) -> String {
+        match (self.level, self.version) {
+            (Level::Privileged, _) | (_, Version::Latest) => "latest".to_owned(),
+            (_, Version::Minor(minor)) if minor > u64::from(newest) => "future".to_owned(),
+            (_, Version::Minor(minor)) => format!("v1.{minor}"),
+        }
+    }
+
     fn is_equivalent(self, other: Self) -> bool {
         self == other || (self.level == Level::Privileged && other.level == Level::Privileged)
     }

@@ -5,6 +5,7 @@
 mod checks;
 mod configuration;
 mod levels;
+pub mod metrics;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -122,6 +123,7 @@ impl PodSecurity {
             return false;
         };
         annotate(attributes, "exempt", reason.to_owned());
+        metrics::exempt(attributes);
         true
     }
 
@@ -182,12 +184,14 @@ impl PodSecurity {
         let namespaces = Gvr::new("", "v1", "namespaces");
         let name = attributes.namespace;
         let Some(namespace) = self.objects.get(&namespaces, "", name).await? else {
+            metrics::failed(attributes, true);
             return Err(Status::internal(format!(
                 "failed to lookup namespace {name:?}"
             )));
         };
         let (levels, errors) = self.levels_of(&namespace);
         if errors.is_empty() && levels.is_privileged() {
+            metrics::evaluated(attributes, "enforce", levels.enforce, true);
             annotate(attributes, "enforce-policy", levels.enforce.to_string());
             return Ok(());
         }
@@ -201,14 +205,17 @@ impl PodSecurity {
         let pod = of_object(object);
         if self.is_exempt_runtime_class(pod) {
             annotate(attributes, "exempt", "runtimeClass".to_owned());
+            metrics::exempt(attributes);
             return Ok(());
         }
         if !errors.is_empty() {
             annotate(attributes, "error", parse_error(&errors));
+            metrics::failed(attributes, false);
         }
         annotate(attributes, "enforce-policy", levels.enforce.to_string());
         audit(attributes, levels.audit, pod);
         let found = evaluate(levels.enforce, pod);
+        metrics::evaluated(attributes, "enforce", levels.enforce, found.is_empty());
         if !found.is_empty() {
             return Err(attributes.forbidden(&format!(
                 "violates PodSecurity \"{}\": {}",
@@ -243,6 +250,7 @@ impl PodSecurity {
                 );
                 let text = format!("failed to lookup namespace {name:?}: {why}");
                 annotate(attributes, "error", text);
+                metrics::failed(attributes, true);
                 return Ok(());
             }
         };
@@ -253,10 +261,12 @@ impl PodSecurity {
         };
         if self.is_exempt_runtime_class(pod) {
             annotate(attributes, "exempt", "runtimeClass".to_owned());
+            metrics::exempt(attributes);
             return Ok(());
         }
         if !errors.is_empty() {
             annotate(attributes, "error", parse_error(&errors));
+            metrics::failed(attributes, false);
         }
         audit(attributes, levels.audit, pod);
         warn(attributes, levels.warn, pod);
@@ -356,12 +366,14 @@ fn would_violate(level: LevelVersion, pod: Pod<'_>) -> Option<String> {
 fn audit(attributes: &Attributes<'_>, level: LevelVersion, pod: Pod<'_>) {
     if let Some(text) = would_violate(level, pod) {
         annotate(attributes, "audit-violations", text);
+        metrics::evaluated(attributes, "audit", level, false);
     }
 }
 
 fn warn(attributes: &Attributes<'_>, level: LevelVersion, pod: Pod<'_>) {
     if let Some(text) = would_violate(level, pod) {
         attributes.notes.warn(text);
+        metrics::evaluated(attributes, "warn", level, false);
     }
 }
 

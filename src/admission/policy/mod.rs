@@ -5,7 +5,7 @@ mod definition;
 mod dispatch;
 mod expressions;
 mod mutating;
-mod observation;
+pub mod observation;
 mod params;
 pub mod references;
 pub mod source;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::telemetry::metrics::{Counter, Histogram};
+use crate::telemetry::metrics::{Counter, Declared, Histogram};
 
 const VALIDATION_LABELS: &[&str] = &[
     "policy",
@@ -35,6 +35,13 @@ static MUTATION_SECONDS: Histogram = Histogram::new(
     MUTATION_LABELS,
     SECONDS,
 );
+
+pub static METRICS: &[&dyn Declared] = &[
+    &VALIDATIONS,
+    &VALIDATION_SECONDS,
+    &MUTATIONS,
+    &MUTATION_SECONDS,
+];
 
 /// The effect of a validation on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -123,7 +123,9 @@ impl MutatingAdmissionWebhook {
             Err(why) => why.result(hook),
         };
         let labels = (hook.name.as_str(), KIND);
-        webhook_called(labels, attributes.operation, result, start.elapsed());
+        let took = start.elapsed();
+        webhook_called(labels, attributes.operation, result, took);
+        attributes.notes.webhook_took(true, took);
         let (patched, failed) = match patched {
             Ok(patched) => (patched, None),
             Err(why) => (None, Some(why)),

@@ -71,7 +71,9 @@ impl Plugin for ValidatingAdmissionWebhook {
                     Err(why) => why.result(hook),
                 };
                 let labels = (hook.name.as_str(), KIND);
-                webhook_called(labels, attributes.operation, result, start.elapsed());
+                let took = start.elapsed();
+                webhook_called(labels, attributes.operation, result, took);
+                attributes.notes.webhook_took(false, took);
                 answer
                     .map(drop)
                     .or_else(|why| judge(hook, index, why, attributes))

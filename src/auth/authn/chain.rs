@@ -2,7 +2,6 @@
 //! `kubeapiserver/authenticator/config.go`).
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -144,7 +143,12 @@ impl State {
         let Some(authorities) = &self.options.client_authorities else {
             return Ok(None);
         };
-        match peer.verified(Purpose::Client, authorities, now)? {
+        let verified = peer.verified(Purpose::Client, authorities, now)?;
+        if let Some(verified) = &verified {
+            let left = verified.own_not_after.as_second() - now.as_second();
+            metrics::certificate_expires(left);
+        }
+        match verified {
             Some(verified) if !verified.common_name.is_empty() => {
                 let user = || certificate_user(&verified, self.options.uid_from_certificate);
                 verified.user.get_or_init(user).clone().map(Some)
@@ -185,9 +189,9 @@ impl State {
             metrics::token_hit();
             return Ok(Some(user));
         }
-        let start = Instant::now();
+        let fetch = metrics::fetch_token();
         let found = self.look_up(token, audiences, agnostic(), now).await;
-        metrics::token_fetched(found.is_ok(), start.elapsed());
+        fetch.end(found.is_ok());
         let Some(mut found) = found? else {
             return Ok(None);
         };

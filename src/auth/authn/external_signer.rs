@@ -17,7 +17,7 @@ use super::keys::{KeySet, VerifyingKey};
 use crate::base::allowance::Allowance;
 use crate::base::clock::Clock;
 use crate::meta::Map;
-use crate::telemetry::metrics::{Counter, Gauge, Histogram};
+use crate::telemetry::metrics::{Counter, Declared, Gauge, Histogram};
 
 use generated::external_jwt_signer_client::ExternalJwtSignerClient;
 use generated::{FetchKeysRequest, FetchKeysResponse, MetadataRequest, SignJwtRequest};
@@ -79,6 +79,14 @@ static SECONDS: Histogram = Histogram::new(
         0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     ],
 );
+
+pub static METRICS: &[&dyn Declared] = &[
+    &FETCHED_AT,
+    &DATA_TIMESTAMP,
+    &FETCHES,
+    &SIGNATURES,
+    &SECONDS,
+];
 
 /// The keys of a plugin as they were fetched.
 #[derive(Clone, Default)]

@@ -8,7 +8,7 @@ pub mod chain;
 pub mod external_signer;
 pub mod jwt;
 pub mod keys;
-mod metrics;
+pub mod metrics;
 pub mod oidc;
 pub mod openid;
 pub mod request_header;

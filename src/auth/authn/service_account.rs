@@ -16,7 +16,7 @@ use crate::base::random;
 use crate::meta::go;
 use crate::meta::names::{dns1123_label, dns1123_subdomain};
 use crate::meta::{Gvr, Map, Object, Value, json};
-use crate::telemetry::metrics::Counter;
+use crate::telemetry::metrics::{Counter, Declared};
 
 /// The issuer of the tokens that are kept in secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
@@ -64,6 +64,15 @@ static VALID_TOKENS: Counter = Counter::new(
     "[ALPHA] Cumulative valid projected service account tokens used",
     &[],
 );
+
+pub static METRICS: &[&dyn Declared] = &[
+    &LEGACY_TOKENS,
+    &MANUAL_TOKENS,
+    &AUTO_TOKENS,
+    &INVALID_TOKENS,
+    &STALE_TOKENS,
+    &VALID_TOKENS,
+];
 
 /// The prefix of the user names of service accounts.
 const USER_PREFIX: &str = "system:serviceaccount:";

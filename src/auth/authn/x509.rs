@@ -58,6 +58,8 @@ pub struct Verified {
     pub not_after: Timestamp,
     /// The user that it names, once somebody has asked: all requests of a connection share it.
     pub user: OnceLock<Result<Arc<User>, AuthnError>>,
+    /// The time at which the certificate itself expires.
+    pub own_not_after: Timestamp,
 }
 
 /// The reason a certificate is not accepted, in words for the log.
@@ -428,6 +430,7 @@ fn subject_of(
             .collect(),
         not_after,
         user: OnceLock::new(),
+        own_not_after: super::x509::not_after(certificate),
     };
     let subject = certificate.subject();
     // The last common name counts, as in Go.

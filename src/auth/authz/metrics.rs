@@ -1,7 +1,7 @@
 //! Metrics of authorizers (apiserver `authorization/{metrics,cel}`,
 //! `plugin/pkg/authorizer/webhook/metrics`).
 
-use crate::telemetry::metrics::{Counter, Histogram};
+use crate::telemetry::metrics::{Counter, Declared, Histogram};
 
 pub static DECISIONS: Counter = Counter::new(
     "apiserver_authorization_decisions_total",
@@ -42,3 +42,13 @@ pub static WEBHOOK_FAIL_OPEN: Counter = Counter::new(
     "[ALPHA] NoOpinion results due to webhook timeout or error.",
     &["name", "result"],
 );
+
+pub static METRICS: &[&dyn Declared] = &[
+    &DECISIONS,
+    &MATCH_ERRORS,
+    &MATCH_EXCLUSIONS,
+    &MATCH_SECONDS,
+    &WEBHOOK_EVALUATIONS,
+    &WEBHOOK_SECONDS,
+    &WEBHOOK_FAIL_OPEN,
+];

@@ -3,12 +3,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::meta::Value;
 use async_trait::async_trait;
 use parking_lot::RwLock;
 
-use super::{Attributes, Authorizer, Decision, Rule, UserRules, pod_references};
+use super::{Attributes, Authorizer, Decision, Rule, UserRules, node_metrics, pod_references};
 use crate::auth::User;
 use crate::meta::go;
 use crate::meta::selector::FieldReader;
@@ -328,7 +329,9 @@ impl NodeGraph {
     /// Takes in a Pod, PersistentVolume, VolumeAttachment or ResourceSlice, new or changed. Other
     /// kinds are ignored.
     pub fn upsert(&self, object: &Object) {
+        let begun = Instant::now();
         self.state.write().upsert(object);
+        node_metrics::changed(object.kind(), true, begun);
     }
 
     /// Reports whether a change of a pod leaves what it refers to as it is: it may neither leave
@@ -354,6 +357,7 @@ impl NodeGraph {
 
     /// Forgets a deleted object; `namespace` is empty for the kinds of the cluster.
     pub fn remove(&self, kind: &str, namespace: &str, name: &str) {
+        let begun = Instant::now();
         let mut state = self.state.write();
         match kind {
             "Pod" => state.remove_pod(namespace, name),
@@ -366,6 +370,8 @@ impl NodeGraph {
             }
             _ => {}
         }
+        drop(state);
+        node_metrics::changed(kind, false, begun);
     }
 
     /// Makes `objects` all there is of `kind`, as after a fresh list. Nothing in between is seen.

@@ -5,7 +5,10 @@
 //! `impersonate:MODE` for the other user, and `impersonate-on:MODE:VERB` for the request. The
 //! legacy one needs `impersonate` only, and then allows whatever the other user may do.
 
+pub mod metrics;
+
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::{HeaderMap, HeaderName};
 use moka::sync::Cache;
@@ -63,6 +66,14 @@ impl Mode {
             Self::ServiceAccount => "serviceaccount",
             Self::UserInfo => "user-info",
             Self::Legacy => "",
+        }
+    }
+
+    /// The name of the mode in metrics.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            other => other.name(),
         }
     }
 
@@ -127,6 +138,24 @@ impl Impersonation {
         wanted: &User,
         attributes: &Attributes,
     ) -> Result<(User, String)> {
+        let begun = Instant::now();
+        let found = self.first_that_allows(wanted, attributes).await;
+        let mode = found.as_ref().map_or("", |(_, mode)| mode.label());
+        metrics::attempted(mode, found.is_ok(), begun.elapsed());
+        let (user, mode) = found?;
+        let constraint = match mode.is_constrained() {
+            true => format!("impersonate:{}", mode.name()),
+            false => String::new(),
+        };
+        Ok((user, constraint))
+    }
+
+    /// Tries the modes, and returns the user with the mode that allows it.
+    async fn first_that_allows(
+        &self,
+        wanted: &User,
+        attributes: &Attributes,
+    ) -> Result<(User, Mode)> {
         let last = self.last_modes.get(&attributes.user.name);
         let others = self
             .modes
@@ -144,11 +173,7 @@ impl Impersonation {
                     if last != Some(mode) {
                         self.last_modes.insert(attributes.user.name.clone(), mode);
                     }
-                    let constraint = match mode.is_constrained() {
-                        true => format!("impersonate:{}", mode.name()),
-                        false => String::new(),
-                    };
-                    return Ok((user, constraint));
+                    return Ok((user, mode));
                 }
                 Err(status) => drop(refusal.get_or_insert(status)),
             }
@@ -165,12 +190,12 @@ impl Impersonation {
         let requestor = Arc::new(requestor);
         if mode.is_constrained() {
             let verb = format!("impersonate-on:{}:{}", mode.name(), attributes.verb);
-            self.require(&Attributes {
+            let attributes = Attributes {
                 user: requestor.clone(),
                 verb,
                 ..attributes.clone()
-            })
-            .await?;
+            };
+            self.require(mode, &attributes).await?;
         }
         let check = ModeCheck {
             impersonation: self,
@@ -190,8 +215,11 @@ impl Impersonation {
         Ok(user)
     }
 
-    async fn require(&self, attributes: &Attributes) -> Result<()> {
-        authz::require(self.authorizer.as_ref(), attributes).await
+    async fn require(&self, mode: Mode, attributes: &Attributes) -> Result<()> {
+        let begun = Instant::now();
+        let outcome = authz::require(self.authorizer.as_ref(), attributes).await;
+        metrics::asked(mode.label(), outcome.is_ok(), begun.elapsed());
+        outcome
     }
 }
 
@@ -217,7 +245,7 @@ impl ModeCheck<'_> {
     }
 
     async fn require(&self, attributes: &Attributes) -> Result<()> {
-        self.impersonation.require(attributes).await
+        self.impersonation.require(self.mode, attributes).await
     }
 
     /// The API group of users and groups.

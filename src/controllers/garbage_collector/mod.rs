@@ -20,6 +20,7 @@ use super::monitors::Monitors;
 use super::{ControllerDeps, workers};
 use crate::base::work_queue::WorkQueue;
 use crate::registry::Store;
+use crate::telemetry::work_queues::QueueMetrics;
 use collector::Collector;
 use graph::{Graph, Work};
 use monitor::{Monitor, is_collected};
@@ -58,11 +59,14 @@ impl Shared {
 /// The store's, of the first lists.
 pub async fn start(deps: &ControllerDeps) -> Result<()> {
     let client = Client::new(&deps.api, ACCOUNT);
-    let queue = || Arc::new(WorkQueue::new(FIRST_DELAY, MAX_DELAY));
+    let queue = |name| {
+        let queue = WorkQueue::new(FIRST_DELAY, MAX_DELAY);
+        Arc::new(queue.observed_by(QueueMetrics::new(name)))
+    };
     let shared = Arc::new(Shared {
         graph: Mutex::default(),
-        delete: queue(),
-        orphan: queue(),
+        delete: queue("garbage_collector_attempt_to_delete"),
+        orphan: queue("garbage_collector_attempt_to_orphan"),
     });
     let of = shared.clone();
     let handler = move |store: &Store| Arc::new(Monitor::new(store, &of));

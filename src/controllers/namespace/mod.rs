@@ -13,6 +13,7 @@ use crate::base::work_queue::WorkQueue;
 use crate::controlplane::informer::EventHandler;
 use crate::meta::Object;
 use crate::storage::Revision;
+use crate::telemetry::work_queues::QueueMetrics;
 use deletion::{Deleter, Progress};
 
 /// The service account.
@@ -60,7 +61,9 @@ impl EventHandler for Terminating {
 /// The store's, of the first list.
 pub async fn start(deps: &ControllerDeps) -> Result<()> {
     let client = Client::new(&deps.api, ACCOUNT);
-    let queue = Arc::new(WorkQueue::new(FIRST_DELAY, MAX_DELAY));
+    let queue = Arc::new(
+        WorkQueue::new(FIRST_DELAY, MAX_DELAY).observed_by(QueueMetrics::new("namespace")),
+    );
     let grace = if deps.shared_store {
         SHARED_GRACE
     } else {

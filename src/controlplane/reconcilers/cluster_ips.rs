@@ -18,7 +18,7 @@ use crate::builtin::core::service::spec::cluster_ips;
 use crate::meta::status::Result;
 use crate::meta::{Object, names, time};
 use crate::registry::Store;
-use crate::telemetry::metrics::Counter;
+use crate::telemetry::metrics::{Counter, Declared};
 
 /// The age up to which an address may be without its service, which is written after it.
 const SERVICE_GRACE: Duration = Duration::from_secs(60);
@@ -39,6 +39,8 @@ static RECONCILE_ERRORS: Counter = Counter::new(
     "[ALPHA] Number of reconciliation failures on the clusterip repair reconcile loop",
     &[],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&IP_ERRORS, &RECONCILE_ERRORS];
 
 /// The repair of cluster IPs, pass by pass.
 pub struct ClusterIpRepair {

@@ -1,10 +1,10 @@
 //! Loops that compare the actual with the desired state and repair it: cluster IPs, node ports, the
 //! default ServiceCIDR, the conditions of FlowSchemas.
 
-mod cluster_ips;
+pub mod cluster_ips;
 mod events;
 mod flow_schemas;
-mod node_ports;
+pub mod node_ports;
 pub mod service_cidr;
 
 use std::sync::Arc;

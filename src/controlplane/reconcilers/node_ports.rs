@@ -11,7 +11,7 @@ use crate::builtin::core::service::ports;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status};
 use crate::registry::Store;
-use crate::telemetry::metrics::Counter;
+use crate::telemetry::metrics::{Counter, Declared};
 
 /// The maximum number of attempts of a pass, each undone by ports that are taken meanwhile.
 const CONFLICT_RETRIES: usize = 100;
@@ -27,6 +27,8 @@ static RECONCILE_ERRORS: Counter = Counter::new(
     "[ALPHA] Number of reconciliation failures on the nodeport repair reconcile loop",
     &[],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&PORT_ERRORS, &RECONCILE_ERRORS];
 
 /// The repair of node ports, pass by pass.
 pub struct NodePortRepair {

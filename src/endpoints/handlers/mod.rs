@@ -2,7 +2,7 @@
 //! representation.
 
 mod audit;
-mod connect;
+pub mod connect;
 mod create;
 mod custom;
 mod decode;
@@ -45,6 +45,7 @@ use crate::registry::table::IncludeObject;
 use crate::registry::{Custom, Resource};
 use crate::schema::TypeRef;
 use crate::storage::Stored;
+use crate::telemetry::requests;
 
 use super::body::Body;
 use super::compress;
@@ -95,6 +96,10 @@ impl Notes for RequestContext<'_> {
         }
     }
 
+    fn webhook_took(&self, mutating: bool, time: Duration) {
+        self.request.webhook_time.add(mutating, time);
+    }
+
     fn annotate_object(&self, key: String, value: String) {
         let tells = |audit: &Arc<Audit>| audit.tells_request();
         if self.request.audit.as_ref().is_some_and(tells) {
@@ -136,7 +141,7 @@ async fn dispatch(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let info = &ctx.request.info;
     if let Some(warning) = ctx.custom().and_then(Custom::deprecation) {
         ctx.warnings.add(warning);
-        ctx.annotate(DEPRECATED.to_owned(), "true".to_owned());
+        ctx.note_deprecated();
     }
     let (allowed, reads) = (
         ctx.check_verb(),
@@ -145,8 +150,9 @@ async fn dispatch(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     if let Some(warning) = deprecation(&ctx.store.resource.gvk).filter(|_| allowed.is_ok() || reads)
     {
         ctx.warnings.add(warning);
-        ctx.annotate(DEPRECATED.to_owned(), "true".to_owned());
+        ctx.note_deprecated();
     }
+    requests::field_validation(ctx.request.query.get("fieldValidation"));
     allowed?;
     if !info.subresource.is_empty() {
         return subresources::handle(ctx).await;
@@ -305,13 +311,29 @@ impl<'a> RequestContext<'a> {
         }
     }
 
+    /// Notes in audit event and metrics that the client uses a version that will go.
+    fn note_deprecated(&self) {
+        self.annotate(DEPRECATED.to_owned(), "true".to_owned());
+        let resource = &self.store.resource;
+        let mut declared = resource.decl.subresources.iter();
+        let sub = declared.find(|sub| sub.name == self.request.info.subresource);
+        requests::deprecated(
+            &resource.gvr.group,
+            &resource.gvr.version,
+            &resource.gvr.resource,
+            sub.map_or("", |sub| sub.name.as_str()),
+        );
+    }
+
     /// Returns the whole body; see [`super::request_body::RequestBody::read`].
     ///
     /// # Errors
     /// 400, 408 and 413 for a body that is broken off, too slow or too large.
     pub async fn read_body(&self) -> Result<Bytes> {
         let (body, user) = (&self.request.body, &self.request.user);
-        body.read(&self.api.bodies, user).await
+        let body = body.read(&self.api.bodies, user).await?;
+        self.store.metrics.body(&self.request.info.verb, body.len());
+        Ok(body)
     }
 
     /// The form of the kind, where a CRD defines it.

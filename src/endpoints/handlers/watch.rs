@@ -1,6 +1,7 @@
 //! The watch handler: a stream of events, one frame each (apiserver `handlers/watch.go`).
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::meta::Status;
 use crate::meta::options::ListOptions;
 use crate::meta::selector::fields::FieldSelector;
 use crate::meta::status::Result;
-use crate::registry::store::Events;
+use crate::registry::store::{Event, EventKind, Events, Store};
 
 use super::RequestContext;
 
@@ -38,7 +39,7 @@ const MAX_TIMEOUT_SECONDS: u64 = (i64::MAX / 1_000_000_000) as u64;
 /// # Errors
 /// Fails for invalid options, and if the watch cannot be opened.
 pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
-    let info = &ctx.request.info;
+    let (info, begun) = (&ctx.request.info, Instant::now());
     let mut options = ListOptions::from_query(&ctx.request.query, info.watch_path)?;
     if info.watch_path && !info.name.is_empty() {
         if options.field_selector.is_empty() {
@@ -61,6 +62,11 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
         finished: timeout.is_zero(),
         initializing: ctx.request.initializing.lock().take(),
         encoder: Box::new(encoder),
+        counts: Box::new(Counts {
+            store: ctx.store.clone(),
+            scope: scope(ctx, &options),
+            begun,
+        }),
     };
     if websocket::is_requested(ctx.request) {
         // WebSocket messages have a length of their own.
@@ -182,6 +188,42 @@ struct Frames {
     /// Held until all that there is has been sent.
     initializing: Guard,
     encoder: Box<EventEncoder>,
+    counts: Box<Counts>,
+}
+
+/// The store and the scope that a watch is counted by.
+struct Counts {
+    store: Arc<Store>,
+    scope: &'static str,
+    begun: Instant,
+}
+
+impl Counts {
+    fn sent(&self, event: &Event, frame: &Bytes) {
+        self.store.metrics.watch_event(frame.len());
+        if event.kind == EventKind::InitialEventsEnd {
+            let took = self.begun.elapsed();
+            self.store.metrics.watch_list(self.scope, took);
+        } else if event.initial {
+            self.store.count_initial_event();
+        }
+    }
+}
+
+/// The scope of a watch by its path and its selector (apiserver `metrics.CleanListScope`).
+fn scope(ctx: &RequestContext<'_>, options: &ListOptions) -> &'static str {
+    let info = &ctx.request.info;
+    let asks = |field| {
+        let value = options.field_selector.required(field);
+        value.is_some_and(|value| !value.is_empty())
+    };
+    if !info.name.is_empty() || asks("metadata.name") {
+        "resource"
+    } else if !info.namespace.is_empty() || asks("metadata.namespace") {
+        "namespace"
+    } else {
+        "cluster"
+    }
 }
 
 impl Stream for Frames {
@@ -216,13 +258,16 @@ impl Stream for Frames {
             return Poll::Ready(None);
         }
         Poll::Ready(event.map(|event| {
-            event
-                .and_then(|event| self.encoder.event(&event))
-                .unwrap_or_else(|status| {
-                    // Nothing comes after an error.
-                    self.finished = true;
-                    self.encoder.error(&status)
-                })
+            let encoded = event.and_then(|event| {
+                let frame = self.encoder.event(&event)?;
+                self.counts.sent(&event, &frame);
+                Ok(frame)
+            });
+            encoded.unwrap_or_else(|status| {
+                // Nothing comes after an error.
+                self.finished = true;
+                self.encoder.error(&status)
+            })
         }))
     }
 }

@@ -14,7 +14,7 @@ use super::answer;
 use crate::endpoints::body::Body;
 use crate::endpoints::request_info::RequestInfo;
 use crate::endpoints::{Api, Request};
-use crate::telemetry::panics;
+use crate::telemetry::{panics, requests};
 
 /// The subresources that are streams: they end with their client.
 const STREAMS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
@@ -40,22 +40,41 @@ pub async fn run(api: &Arc<Api>, request: Arc<Request>) -> Response<Body> {
         let (api, request) = (api.clone(), request.clone());
         async move { answer(&api, &request).await }
     };
+    let guard = request.guard.clone();
     Detachable {
         write: Some(Box::pin(write)),
         may_go_on: || !request.body.is_reading(),
         tasks: &api.tasks,
+        // It goes on because its client has gone, or because it has timed out.
+        ended: Some(move |status| {
+            if guard.is_some_and(|guard| guard.has_timed_out()) {
+                requests::ended_after_timeout(status);
+            }
+        }),
     }
     .await
 }
 
 /// A future that continues as a task if it is dropped before its end and is marked so.
-struct Detachable<'a, F: Future + Send + 'static, P: Fn() -> bool> {
+struct Detachable<'a, F, P, E>
+where
+    F: Future + Send + 'static,
+    P: Fn() -> bool,
+    E: FnOnce(&'static str) + Send + 'static,
+{
     write: Option<Pin<Box<F>>>,
     may_go_on: P,
     tasks: &'a TaskTracker,
+    /// Called with `ok` or `panic` at the end of a write that has gone on.
+    ended: Option<E>,
 }
 
-impl<F: Future + Send + 'static, P: Fn() -> bool + Unpin> Future for Detachable<'_, F, P> {
+impl<F, P, E> Future for Detachable<'_, F, P, E>
+where
+    F: Future + Send + 'static,
+    P: Fn() -> bool + Unpin,
+    E: FnOnce(&'static str) + Send + Unpin + 'static,
+{
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -71,15 +90,25 @@ impl<F: Future + Send + 'static, P: Fn() -> bool + Unpin> Future for Detachable<
     }
 }
 
-impl<F: Future + Send + 'static, P: Fn() -> bool> Drop for Detachable<'_, F, P> {
+impl<F, P, E> Drop for Detachable<'_, F, P, E>
+where
+    F: Future + Send + 'static,
+    P: Fn() -> bool,
+    E: FnOnce(&'static str) + Send + 'static,
+{
     fn drop(&mut self) {
+        let ended = self.ended.take();
         let Some(write) = self.write.take().filter(|_| (self.may_go_on)()) else {
             return;
         };
         // There is none when the process ends.
         if let Ok(runtime) = Handle::try_current() {
             let write = async move {
-                if let Err(panic) = panics::guard(pin!(write)).await {
+                let outcome = panics::guard(pin!(write)).await;
+                if let Some(ended) = ended {
+                    ended(if outcome.is_ok() { "ok" } else { "panic" });
+                }
+                if let Err(panic) = outcome {
                     tracing::error!(
                         location = panic.location,
                         backtrace = panic.backtrace,
@@ -115,6 +144,7 @@ mod tests {
                     may_go_on
                 },
                 tasks: &tasks,
+                ended: Some(|_| ()),
             };
             assert!(futures::poll!(&mut write).is_pending());
             drop(write);
@@ -138,6 +168,7 @@ mod tests {
                 })),
                 may_go_on: || true,
                 tasks: &tasks,
+                ended: Some(|_| ()),
             };
             for _ in 0..polls {
                 assert!(futures::poll!(&mut write).is_pending());
@@ -154,6 +185,7 @@ mod tests {
             write: Some(Box::pin(async move { assert!(!fails, "a bug") })),
             may_go_on: || true,
             tasks: &tasks,
+            ended: Some(|_| ()),
         };
         detachable(false).await;
         assert!(panics::guard(pin!(detachable(true))).await.is_err());

@@ -4,6 +4,7 @@
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::base::blocking::{run_blocking, run_blocking_if};
 use crate::cel::{
@@ -287,9 +288,11 @@ impl RuleValidator {
                 around: None,
             },
         };
+        let begun = Instant::now();
         run_blocking_if(self.max_cost() > LARGE_COST, || {
             self.check(subject, &Path::default(), &mut outcome);
         });
+        cel::metrics::evaluated(begun);
         (outcome.errors, outcome.warnings)
     }
 

@@ -11,6 +11,7 @@ pub mod json_schema_props;
 pub mod lazy_path;
 pub mod list_type;
 pub mod numeric;
+pub mod metrics;
 pub mod old_value;
 pub mod pattern;
 pub mod prune_and_default;

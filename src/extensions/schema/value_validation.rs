@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::rc::Rc;
+use std::time::Instant;
 
 use serde_json::Number;
 
@@ -12,6 +13,7 @@ use crate::extensions::schema::enumeration::sorted_json;
 use crate::extensions::schema::formats;
 use crate::extensions::schema::json_schema_props::{JsonSchemaProps, ValueValidation};
 use crate::extensions::schema::lazy_path::LazyPath;
+use crate::extensions::schema::metrics;
 use crate::extensions::schema::numeric;
 use crate::extensions::schema::old_value::CorrelatedValue;
 use crate::extensions::schema::pattern;
@@ -283,13 +285,21 @@ impl<'a, 'p> SchemaValidator<'a, 'p> {
         self.violation(ViolationKind::Nowhere, Value::Null, text)
     }
 
+    /// Reports whether the value is the one that was there before.
+    fn is_unchanged(&self) -> bool {
+        let begun = Instant::now();
+        let is_unchanged = self.old.is_some_and(|old| old.unchanged());
+        metrics::compared(begun.elapsed());
+        is_unchanged
+    }
+
     fn run(&self, value: &Value) -> Outcome {
         self.budget.spend(1);
         if self.budget.is_spent() {
             return Outcome::default();
         }
         let outcome = self.check(value);
-        if !outcome.valid() && self.ratchets && self.old.is_some_and(|old| old.unchanged()) {
+        if !outcome.valid() && self.ratchets && self.is_unchanged() {
             return Outcome {
                 matches: outcome.matches,
                 ..Outcome::default()

@@ -164,6 +164,20 @@ impl FeatureGates {
         )))
     }
 
+    /// All gates with their stages as metrics tell them (component-base `featuregate`), and whether
+    /// they are on.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+        GATES.iter().map(|gate| {
+            let stage = match gate.stage {
+                Stage::Alpha => "ALPHA",
+                Stage::Beta => "BETA",
+                Stage::Stable | Stage::Locked => "",
+                Stage::Deprecated => "DEPRECATED",
+            };
+            (gate.name, stage, self.enabled(gate.name))
+        })
+    }
+
     /// The gates that are not what they are by default, and whether this server asks for them.
     pub fn changed(&self) -> impl Iterator<Item = (&'static str, bool, bool)> {
         let changed = GATES

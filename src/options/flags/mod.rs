@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::meta::go;
 
 pub use gates::FeatureGates;
+use values::split_map;
 pub use values::{parse_bool, parse_duration, split_list};
 
 /// The type of a flag's value.
@@ -229,11 +230,11 @@ fn check(flag: &Flag, value: &str) -> Result<(), FlagError> {
             Ok(_) => return Ok(()),
             Err(why) => why,
         },
-        Kind::Map => match split_list(value)
+        Kind::Map => match split_map(value)
             .into_iter()
             .find(|pair| !pair.contains('='))
         {
-            Some(pair) => format!("malformed pair, expect string=string, got {pair}"),
+            Some(pair) => format!("{pair} must be formatted as key=value"),
             None => return Ok(()),
         },
         _ => return Ok(()),
@@ -269,7 +270,11 @@ impl Flags {
         let value = |flag: &Flag| match flag.kind {
             Kind::List => format!("[{}]", self.list(flag.name).join(",")),
             Kind::Array => format!("[{}]", self.array(flag.name).join(",")),
-            Kind::Map => self.list(flag.name).join(","),
+            Kind::Map => {
+                let pairs = self.map(flag.name).into_iter();
+                let pairs: Vec<_> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
+                format!("[{}]", pairs.join(","))
+            }
             Kind::Switch => self.switch(flag.name).to_string(),
             Kind::Duration => {
                 go::format_duration(go::parse_duration(self.text(flag.name)).unwrap_or(0))
@@ -328,6 +333,18 @@ impl Flags {
             [] => split_list(self.text(name)),
             values => values.iter().flat_map(|value| split_list(value)).collect(),
         }
+    }
+}
+
+impl Flags {
+    /// The pairs of a flag that is a map; the last value of a key counts.
+    pub fn map(&self, name: &str) -> BTreeMap<String, String> {
+        let pairs = self.raw(name).iter().flat_map(|value| split_map(value));
+        let pairs = pairs.filter_map(|pair| {
+            let (key, value) = pair.split_once('=')?;
+            Some((key.to_owned(), value.to_owned()))
+        });
+        pairs.collect()
     }
 }
 

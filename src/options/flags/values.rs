@@ -45,6 +45,15 @@ pub fn split_list(text: &str) -> Vec<String> {
     items
 }
 
+/// The pairs of a map. One pair is not split, so that its value may hold commas (pflag
+/// `stringToStringValue.Set`).
+pub fn split_map(text: &str) -> Vec<String> {
+    match text.matches('=').count() {
+        0 | 1 => vec![text.trim_matches('"').to_owned()],
+        _ => split_list(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,6 +36,13 @@ pub struct Stats {
 }
 
 impl Store {
+    /// Counts an event of an object that was there before a watch.
+    pub fn count_initial_event(&self) {
+        if let Some(metrics) = self.cacher.as_ref().and_then(|cacher| cacher.metrics()) {
+            metrics.initial_event();
+        }
+    }
+
     /// Returns the number and size of the objects, as far as this server knows them; their number
     /// from storage if there is no cache.
     ///

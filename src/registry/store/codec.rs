@@ -17,6 +17,7 @@ use crate::storage::Stored;
 use crate::storage::encryption::is_encrypted;
 
 use super::defaulting;
+use super::metrics::StoreMetrics;
 use super::unreadable::{encrypted, unreadable};
 
 /// Encodes and decodes the objects of one resource.
@@ -68,8 +69,11 @@ impl ObjectCodec {
         let Some(message) = self.message(stored)? else {
             return self.decode(stored);
         };
-        let mut object =
-            codec::protobuf::decode_part(message.bytes, message.ty, part).map_err(unreadable)?;
+        let decoded = codec::protobuf::decode_part(message.bytes, message.ty, part);
+        let mut object = decoded.map_err(|why| {
+            StoreMetrics::decode_error(&self.resource.gvr);
+            unreadable(why)
+        })?;
         self.set_kind(&mut object);
         Ok(object)
     }
@@ -100,7 +104,9 @@ impl ObjectCodec {
     /// # Errors
     /// The bytes are no object of the kind.
     pub fn decode(&self, stored: &Stored) -> Result<Object> {
-        let mut object = self.decode_value(&stored.value)?;
+        let mut object = self
+            .decode_value(&stored.value)
+            .inspect_err(|_| StoreMetrics::decode_error(&self.resource.gvr))?;
         // The object of a dry run has no revision.
         if stored.mod_revision > 0 {
             object.set_resource_version(&stored.mod_revision.to_string());

@@ -10,6 +10,7 @@ use crate::cacher::{CachedObject, IndexKey, Snapshot};
 use crate::meta::Status;
 use crate::meta::status::Result;
 
+use super::metrics::StoreMetrics;
 use super::{Selection, Store};
 
 /// Objects looked at in one go.
@@ -44,15 +45,28 @@ struct Filter {
 }
 
 /// A stretch of a snapshot.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SnapshotRange {
+    pub metrics: Arc<StoreMetrics>,
     pub snapshot: Snapshot,
     pub prefix: String,
     /// The index key that all of them have, where the selection asks for one.
     pub index_key: Option<IndexKey>,
 }
 
+impl std::fmt::Debug for SnapshotRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SnapshotRange({})", self.prefix)
+    }
+}
+
 impl SnapshotRange {
+    /// Counts objects that were looked at, and those that were selected.
+    pub(super) fn count(&self, fetched: usize, returned: usize) {
+        let is_indexed = self.index_key.is_some();
+        self.metrics.cache_objects(is_indexed, fetched, returned);
+    }
+
     /// The objects from the key `start` on.
     pub fn objects<'a>(
         &'a self,
@@ -81,6 +95,7 @@ impl Items {
     }
 
     fn filtered(range: SnapshotRange, filter: Option<Filter>) -> Self {
+        range.metrics.cache_list(range.index_key.is_some());
         let rest = UnreadItems {
             range,
             filter: filter.map(Arc::new),
@@ -213,6 +228,13 @@ impl Iterator for Items {
 impl UnreadItems {
     /// Looks at a batch of objects, and returns those that are selected.
     fn look(&mut self) -> (Vec<Arc<CachedObject>>, Result<Looked>) {
+        let mut fetched = 0;
+        let (batch, outcome) = self.look_at(&mut fetched);
+        self.range.count(fetched, batch.len());
+        (batch, outcome)
+    }
+
+    fn look_at(&mut self, fetched: &mut usize) -> (Vec<Arc<CachedObject>>, Result<Looked>) {
         let start = std::mem::take(&mut self.next);
         let (mut batch, mut is_spent) = (Vec::with_capacity(BATCH), false);
         for (looked, stored) in self.range.objects(&start).enumerate() {
@@ -220,6 +242,7 @@ impl UnreadItems {
                 self.next = stored.key.clone();
                 return (batch, Ok(Looked::Some { is_spent }));
             }
+            *fetched += 1;
             match &self.filter {
                 None => batch.push(stored.clone()),
                 Some(filter) => {

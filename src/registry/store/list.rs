@@ -103,6 +103,13 @@ impl Start {
     }
 }
 
+/// The objects that a list from storage read, and those that it tested.
+#[derive(Default)]
+struct Looked {
+    fetched: usize,
+    evaluated: usize,
+}
+
 /// A list of the objects below a prefix.
 struct ListOperation<'a> {
     store: &'a Store,
@@ -137,9 +144,10 @@ impl ListOperation<'_> {
             page.items = Items::selected(store, range, selection);
             return Ok(page);
         }
-        let (mut items, mut budget): (Vec<Arc<CachedObject>>, _) =
-            (Vec::new(), CoopBudget::default());
+        let (mut items, mut budget, mut fetched): (Vec<Arc<CachedObject>>, _, _) =
+            (Vec::new(), CoopBudget::default(), 0);
         for stored in range.objects(&start.key) {
+            fetched += 1;
             budget.step().await;
             if store.selects(selection, stored)? {
                 items.push(stored.clone());
@@ -171,12 +179,22 @@ impl ListOperation<'_> {
             }
             break;
         }
+        range.metrics.cache_list(range.index_key.is_some());
+        range.count(fetched, items.len());
         page.items = items.into();
         Ok(page)
     }
 
     /// Reads the page from storage. `asked` is the limit that the client named.
     async fn read_storage(self, asked: i64) -> Result<Page> {
+        let metrics = self.store.metrics.clone();
+        let mut looked = Looked::default();
+        let page = self.read_chunks(asked, &mut looked).await?;
+        metrics.storage_list(looked.fetched, looked.evaluated, page.items.ready());
+        Ok(page)
+    }
+
+    async fn read_chunks(self, asked: i64, looked: &mut Looked) -> Result<Page> {
         let Self {
             store,
             selection,
@@ -206,7 +224,9 @@ impl ListOperation<'_> {
             request.revision = Some(page.revision);
             let (count, more) = (part.count, part.more);
             let last = part.items.last().map(|item| item.key.clone());
+            looked.fetched += part.items.len();
             for stored in part.items {
+                looked.evaluated += 1;
                 budget.step().await;
                 if !lenient && !index::is_readable(store, &stored) {
                     return Err(unreadable_key(&stored.key));
@@ -396,6 +416,7 @@ impl Store {
             Some(snapshot) => Ok(Page {
                 revision: snapshot.revision,
                 items: Items::all(SnapshotRange {
+                    metrics: self.metrics.clone(),
                     snapshot,
                     prefix,
                     index_key: None,

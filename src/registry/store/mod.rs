@@ -9,6 +9,7 @@ mod conversion;
 mod field_manager;
 mod selection;
 mod items;
+mod metrics;
 mod index;
 mod continuation;
 mod read;
@@ -27,12 +28,14 @@ use crate::base::clock::Clock;
 use crate::cacher::{Cacher, Reflector, ServedId};
 use crate::meta::status::Result;
 use crate::meta::{ErrorList, Gvk, Object, Status, names, time};
+use crate::storage::metered::MeteredStorage;
 use crate::storage::{Storage, StorageError, Stored};
 
 use super::resource::Resource;
 use super::strategy::{Context, Subresource};
 use super::validation::MetaRules;
 use conversion::Conversions;
+use metrics::StoreMetrics;
 use unreadable::Logged;
 
 pub use super::write_context::{AdmissionValidator, AdmitAll, Updater, Warnings, WriteContext};
@@ -42,6 +45,7 @@ pub use defaulting::DefaultingStorage;
 pub use errors::{storage_status, too_large_resource_version};
 pub use items::Items;
 pub use list::Page;
+pub use metrics::METRICS;
 pub use selection::Selection;
 pub use unreadable::unreadable;
 pub use update::Target;
@@ -66,6 +70,7 @@ pub struct Store {
     served_id: ServedId,
     /// Set where a webhook converts objects.
     conversions: Option<Arc<Conversions>>,
+    pub metrics: Arc<StoreMetrics>,
 }
 
 impl std::fmt::Debug for Store {
@@ -88,11 +93,13 @@ impl Store {
         clock: Clock,
         root: &str,
     ) -> Self {
+        let gvr = &resource.gvr;
         Self {
             codec: ObjectCodec::new(resource.clone()),
             api_version: resource.gvk.api_version().into(),
+            metrics: Arc::new(StoreMetrics::new(gvr)),
+            storage: MeteredStorage::wrap(storage, &gvr.group, &gvr.resource),
             resource,
-            storage,
             clock,
             cacher: None,
             logged: Arc::default(),
@@ -113,7 +120,10 @@ impl Store {
     pub fn cached(mut self, reflector: Option<&Reflector>) -> Self {
         if let Some(reflector) = reflector.filter(|_| !self.resource.decl.storage_prefix.is_empty())
         {
-            self.cacher = Some(reflector.cacher(&self.prefix(), Some(index::reader(&self))));
+            let cacher = reflector.cacher(&self.prefix(), Some(index::reader(&self)));
+            let gvr = &self.resource.gvr;
+            cacher.set_metrics(&gvr.group, &gvr.resource);
+            self.cacher = Some(cacher);
         }
         self
     }

@@ -59,7 +59,11 @@ impl Store {
             return Ok(None);
         };
         match version {
-            None => Ok(cacher.linearizable_snapshot().await),
+            None => {
+                let snapshot = cacher.linearizable_snapshot().await;
+                self.metrics.consistent_read(snapshot.is_some());
+                Ok(snapshot)
+            }
             Some(0) => Ok(cacher.snapshot()),
             Some(asked) => cacher
                 .snapshot_not_older_than(revision_of(version))
@@ -77,6 +81,7 @@ impl Store {
     ) -> SnapshotRange {
         let keys = index::keys(selection, &*self.resource.strategy);
         SnapshotRange {
+            metrics: self.metrics.clone(),
             index_key: snapshot.most_selective(&keys, &prefix),
             snapshot,
             prefix,

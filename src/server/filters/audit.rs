@@ -10,6 +10,7 @@ use super::{Filter, FilterContext, Next};
 use crate::audit::{self, Audit, RequestFacts};
 use crate::endpoints::body::Body;
 use crate::meta::names::parse_ip_sloppy;
+use crate::telemetry::requests::FilterName;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
@@ -21,6 +22,7 @@ pub struct AuditRequests;
 impl Filter for AuditRequests {
     async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
         let Some(audit) = begin(ctx) else {
+            ctx.end_filter(FilterName::Audit);
             return N::handle(ctx).await;
         };
         for (key, value) in &ctx.annotations {
@@ -36,6 +38,7 @@ impl Filter for AuditRequests {
             Err(status) => return ctx.status(&status),
         }
         ctx.audit = Some(audit);
+        ctx.end_filter(FilterName::Audit);
         N::handle(ctx).await
     }
 }

@@ -1,5 +1,6 @@
 //! Authentication of requests (apiserver `endpoints/filters/authentication.go`).
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use http::Response;
@@ -11,7 +12,10 @@ use crate::auth::authn::{Authenticated, Authenticator, AuthnError, Credentials};
 use crate::endpoints::body::Body;
 use crate::endpoints::respond;
 use crate::meta::Status;
-use crate::telemetry::metrics::{Counter, Histogram};
+use crate::telemetry::metrics::{
+    Counter, CounterSeries, DOUBLED_MILLISECONDS, Declared, Histogram, HistogramSeries,
+};
+use crate::telemetry::requests::{self, FilterName};
 
 static USERS: Counter = Counter::new(
     "authenticated_user_requests",
@@ -27,39 +31,49 @@ static SECONDS: Histogram = Histogram::new(
     "authentication_duration_seconds",
     "[ALPHA] Authentication duration in seconds broken out by result.",
     &["result"],
-    &[
-        0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
-        8.192, 16.384,
-    ],
+    DOUBLED_MILLISECONDS,
 );
-/// The users that are counted by their names (apiserver `endpoints/filters/metrics.go`).
-const COUNTED: [&str; 5] = [
+pub static METRICS: &[&dyn Declared] = &[&USERS, &ATTEMPTS, &SECONDS];
+
+/// The users that are counted by their names (apiserver `endpoints/filters/metrics.go`), and what
+/// others are counted as.
+const COUNTED: [&str; 7] = [
     "admin",
     "client",
     "kube_proxy",
     "kubelet",
     "system:serviceaccount:kube-system:default",
+    "email_id",
+    "other",
 ];
+const RESULTS: [&str; 3] = ["success", "failure", "error"];
+
+/// The series of the attempts with their results, and of the users.
+struct Attempts {
+    users: [CounterSeries; 7],
+    results: [(CounterSeries, HistogramSeries); 3],
+}
+
+static SERIES: LazyLock<Attempts> = LazyLock::new(|| Attempts {
+    users: COUNTED.map(|user| USERS.series(&[user])),
+    results: RESULTS.map(|result| (ATTEMPTS.series(&[result]), SECONDS.series(&[result]))),
+});
 
 /// Counts an attempt.
 fn record(outcome: &Result<Option<Authenticated>, AuthnError>, took: Duration) {
     let result = match outcome {
         Ok(Some(known)) => {
             let name = known.user.name.as_str();
-            let counted = COUNTED.into_iter().find(|one| *one == name);
-            let other = if name.contains('@') {
-                "email_id"
-            } else {
-                "other"
-            };
-            USERS.inc(&[counted.unwrap_or(other)]);
-            "success"
+            let named = COUNTED[..5].iter().position(|one| *one == name);
+            SERIES.users[named.unwrap_or(if name.contains('@') { 5 } else { 6 })].inc();
+            0
         }
-        Ok(None) => "failure",
-        Err(_) => "error",
+        Ok(None) => 1,
+        Err(_) => 2,
     };
-    ATTEMPTS.inc(&[result]);
-    SECONDS.observe(&[result], took.as_secs_f64());
+    let (attempts, seconds) = &SERIES.results[result];
+    attempts.inc();
+    seconds.observe(took.as_secs_f64());
 }
 
 /// Authenticates the user of the request. HTTP/2 connections of unauthenticated clients, and those
@@ -77,7 +91,10 @@ impl Filter for Authentication {
         };
         let start = Instant::now();
         let authenticated = chain.authenticator.authenticate(&credentials).await;
-        record(&authenticated, start.elapsed());
+        let took = start.elapsed();
+        record(&authenticated, took);
+        requests::filtered(FilterName::Authentication, took);
+        ctx.filter_began = start + took;
         let (user, warnings, annotations) = match authenticated {
             Ok(Some(known)) if known.user.name != ANONYMOUS => {
                 if !connection.authenticated(&known.user) {

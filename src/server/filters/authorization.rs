@@ -1,6 +1,6 @@
 //! Authorization of requests (apiserver `endpoints/filters/authorization.go`).
 
-use std::time::Instant;
+use std::sync::LazyLock;
 
 use http::Response;
 
@@ -8,7 +8,10 @@ use super::{Filter, FilterContext, Next};
 use crate::audit::Audit;
 use crate::auth::authz::{self, Decision, Verdict};
 use crate::endpoints::body::Body;
-use crate::telemetry::metrics::{Counter, Histogram};
+use crate::telemetry::metrics::{
+    Counter, CounterSeries, DOUBLED_MILLISECONDS, Declared, Histogram, HistogramSeries,
+};
+use crate::telemetry::requests::FilterName;
 
 static ATTEMPTS: Counter = Counter::new(
     "authorization_attempts_total",
@@ -19,11 +22,14 @@ static SECONDS: Histogram = Histogram::new(
     "authorization_duration_seconds",
     "[ALPHA] Authorization duration in seconds broken out by result.",
     &["result"],
-    &[
-        0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
-        8.192, 16.384,
-    ],
+    DOUBLED_MILLISECONDS,
 );
+pub static METRICS: &[&dyn Declared] = &[&ATTEMPTS, &SECONDS];
+
+/// The results as they are counted (apiserver `endpoints/filters/metrics.go`).
+const RESULTS: [&str; 4] = ["allowed", "error", "denied", "no-opinion"];
+static SERIES: LazyLock<[(CounterSeries, HistogramSeries); 4]> =
+    LazyLock::new(|| RESULTS.map(|result| (ATTEMPTS.series(&[result]), SECONDS.series(&[result]))));
 
 /// The annotations of audit events.
 const DECISION: &str = "authorization.k8s.io/decision";
@@ -36,11 +42,14 @@ pub struct Authorization;
 impl Filter for Authorization {
     async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
         let (attributes, chain) = (ctx.request.attributes(), ctx.chain);
-        let start = Instant::now();
         let decision = chain.authorizer.authorize(&attributes).await;
-        let result = [told(&decision)];
-        ATTEMPTS.inc(&result);
-        SECONDS.observe(&result, start.elapsed().as_secs_f64());
+        let took = match decision.is_allowed() {
+            true => ctx.end_filter(FilterName::Authorization),
+            false => ctx.filter_began.elapsed(),
+        };
+        let (attempts, seconds) = &SERIES[told(&decision)];
+        attempts.inc();
+        seconds.observe(took.as_secs_f64());
         if let Some(audit) = &ctx.audit {
             annotate(audit, &decision);
         }
@@ -65,12 +74,12 @@ fn annotate(audit: &Audit, decision: &Decision) {
     audit.annotate(REASON, &decision.reason);
 }
 
-/// The result as it is counted (apiserver `endpoints/filters/metrics.go`).
-fn told(decision: &Decision) -> &'static str {
+/// The result of a decision among those that are counted.
+fn told(decision: &Decision) -> usize {
     match (decision.verdict, &decision.error) {
-        (Verdict::Allow, _) => "allowed",
-        (_, Some(_)) => "error",
-        (Verdict::Deny, None) => "denied",
-        (Verdict::NoOpinion, None) => "no-opinion",
+        (Verdict::Allow, _) => 0,
+        (_, Some(_)) => 1,
+        (Verdict::Deny, None) => 2,
+        (Verdict::NoOpinion, None) => 3,
     }
 }

@@ -8,6 +8,7 @@ use super::{Filter, FilterContext, Next};
 use crate::auth::impersonation;
 use crate::endpoints::body::Body;
 use crate::meta::status::Result;
+use crate::telemetry::requests::FilterName;
 
 /// Replaces the user of the request by the one it asks to act as, if its own user may.
 pub struct Impersonate;
@@ -15,7 +16,10 @@ pub struct Impersonate;
 impl Filter for Impersonate {
     async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
         match impersonate(ctx).await {
-            Ok(()) => N::handle(ctx).await,
+            Ok(()) => {
+                ctx.end_filter(FilterName::Impersonation);
+                N::handle(ctx).await
+            }
             Err(status) => ctx.status(&status),
         }
     }

@@ -14,7 +14,7 @@ use crate::endpoints::body::{self, Body};
 use crate::endpoints::request_info::RequestInfo;
 use crate::options::config::Requests;
 use crate::server::request_guard::Capacity;
-use crate::telemetry::requests;
+use crate::telemetry::requests::{self, FilterName};
 
 /// The read-only verbs; all others count as mutating.
 const READS: [&str; 3] = ["get", "list", "watch"];
@@ -37,11 +37,14 @@ impl Filter for MaxInFlight {
                 Ok(Some(permit)) => ctx.guard.hold(Capacity::InFlight(permit)),
                 Ok(None) => {}
                 Err(OverLimit) => {
-                    requests::terminated(&ctx.labels().as_metrics(), 429);
+                    let (series, _) = ctx.series();
+                    series.dropped();
+                    series.terminated(429);
                     return too_many_requests(RETRY_SECONDS);
                 }
             }
         }
+        ctx.end_filter(FilterName::MaxInFlight);
         N::handle(ctx).await
     }
 }

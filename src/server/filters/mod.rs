@@ -2,8 +2,8 @@
 
 mod audit;
 mod audit_id;
-mod authentication;
-mod authorization;
+pub mod authentication;
+pub mod authorization;
 mod cors;
 mod goaway;
 mod hsts;
@@ -44,6 +44,7 @@ use crate::options::config;
 use crate::server::connections::Connection;
 use crate::server::discovery::DiscoveryHandler;
 use crate::server::listener::Handler;
+use crate::server::metrics::Caches;
 use crate::server::request_guard::RequestGuard;
 use crate::server::response_body::{ResponseBody, ResponseState, SLICE};
 use crate::server::routes::Router;
@@ -51,10 +52,10 @@ use crate::server::shutdown::Shutdown;
 use crate::server::storage_metrics::StorageSizes;
 use crate::server::zpages::ZPages;
 use crate::telemetry::health::Health;
-use crate::telemetry::requests;
+use crate::telemetry::requests::{self, FilterName, RequestSeries};
 
 pub use goaway::Goaway;
-pub use labels::RequestLabels;
+pub use labels::is_from_api_server;
 pub use max_in_flight::{InFlight, Permit};
 pub use request_log::RequestLog;
 
@@ -128,6 +129,7 @@ pub struct HandlerChain {
     /// True if `/debug/flags` is served.
     pub profiling: bool,
     pub storage_sizes: StorageSizes,
+    pub caches: Caches,
     /// The longest that a request may take until its answer has been read, unless it is a watch or
     /// a stream.
     pub request_timeout: Duration,
@@ -151,8 +153,12 @@ pub struct FilterContext<'a> {
     pub request: Arc<Request>,
     /// It is a watch or a stream.
     pub is_long_running: bool,
-    /// The time at which it had passed all filters.
-    pub routed: Option<Instant>,
+    /// True once it has passed all filters.
+    pub is_routed: bool,
+    /// The time at which the latest filter began.
+    filter_began: Instant,
+    /// The time that it spent waiting for seats.
+    pub queued: Duration,
     pub log: Option<Box<RequestLog>>,
     /// The annotations about the credentials for the event.
     pub annotations: authn::Annotations,
@@ -168,6 +174,7 @@ impl<'a> FilterContext<'a> {
         request: http::Request<Incoming>,
     ) -> Self {
         let (mut parts, body) = request.into_parts();
+        let received = Instant::now();
         let request = Request {
             method: parts.method,
             uri: parts.uri,
@@ -182,12 +189,14 @@ impl<'a> FilterContext<'a> {
             chain,
             connection,
             guard,
-            received: Instant::now(),
+            received,
             timeout: chain.request_timeout,
             audit_id: HeaderValue::from_static(""),
             request: Arc::new(request),
             is_long_running: false,
-            routed: None,
+            is_routed: false,
+            filter_began: received,
+            queued: Duration::ZERO,
             log: None,
             annotations: Vec::new(),
             audit: None,
@@ -203,9 +212,37 @@ impl<'a> FilterContext<'a> {
             .ok_or_else(|| Status::internal("the request is being answered"))
     }
 
-    /// The labels that the request is counted by.
-    pub fn labels(&self) -> RequestLabels {
-        RequestLabels::of(&self.request, &self.chain.api.registry)
+    /// The series that the request is counted in, and whether it is when it is answered.
+    pub fn series(&self) -> (Arc<RequestSeries>, bool) {
+        labels::series(&self.request, &self.chain.api.registry)
+    }
+
+    /// The verb of the request in metrics.
+    pub fn verb(&self) -> &'static str {
+        labels::normalized_verb(&self.request)
+    }
+
+    /// Notes that a filter is done, and that the next one begins. Returns the time that it took.
+    fn end_filter(&mut self, filter: FilterName) -> Duration {
+        let now = Instant::now();
+        let took = now - self.filter_began;
+        self.filter_began = now;
+        requests::filtered(filter, took);
+        took
+    }
+
+    /// The time that the request spent waiting for seats and webhooks.
+    pub fn waited(&self) -> Duration {
+        self.queued + self.request.webhook_time.total()
+    }
+
+    /// Counts the request as answered, unless it is one that upstream does not count.
+    pub fn count_answer(&self, code: u16) {
+        let (series, is_counted) = self.series();
+        if is_counted {
+            let (took, waited) = (self.received.elapsed(), self.waited());
+            series.answered(code, took.as_secs_f64(), waited.as_secs_f64());
+        }
     }
 
     /// A Status as the client reads it.
@@ -234,7 +271,8 @@ impl<'a> FilterContext<'a> {
 
     /// Wraps the answer in what goes with it while it is sent.
     fn finish(self, response: Response<Body>) -> Response<ResponseBody> {
-        let labels = self.routed.map(|_| self.labels());
+        let series = self.is_routed.then(|| self.series());
+        let (received, waited) = (self.received, self.waited());
         let is_watch = self.request.info.verb == "watch";
         let Self { chain, guard, .. } = self;
         // What the body of the request took is free, unless a write goes on.
@@ -251,7 +289,10 @@ impl<'a> FilterContext<'a> {
         let mut state = ResponseState::new(guard.clone());
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         if self.is_long_running && (parts.status.is_success() || switches) {
-            let open = labels.map(|labels| requests::long_running(&labels.as_metrics()));
+            let code = if switches { 0 } else { parts.status.as_u16() };
+            let open = series.map(|(series, is_counted)| {
+                series.long_running(is_counted.then_some(code), received, waited)
+            });
             match open {
                 // It is open for as long as its connection.
                 Some(open) if switches => guard.count(open),
@@ -267,7 +308,7 @@ impl<'a> FilterContext<'a> {
                 false => self.received,
             };
             state.deadline = Some((begun + chain.request_timeout).into());
-            state.labels = labels;
+            state.series = series.map(|(series, _)| series);
         }
         state.log = self.log;
         // A stream behind an upgrade ends with its request.

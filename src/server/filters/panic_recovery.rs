@@ -8,7 +8,6 @@ use super::{Filter, FilterContext, Next, request_log};
 use crate::endpoints::body::Body;
 use crate::endpoints::{Request, respond};
 use crate::telemetry::panics::{self, Panic};
-use crate::telemetry::requests;
 
 /// The maximum length of a logged user name, in bytes.
 const MAX_LOGGED_NAME: usize = 256;
@@ -26,7 +25,7 @@ impl Filter for PanicRecovery {
         if let Some(audit) = &ctx.audit {
             audit.panicked(&panic.message).await;
         }
-        requests::aborted(&ctx.labels().as_metrics());
+        ctx.series().0.aborted();
         respond::text(
             500,
             "This request caused apiserver to panic. Look in the logs for details.\n",

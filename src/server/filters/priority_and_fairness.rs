@@ -14,7 +14,7 @@ use crate::endpoints::body::Body;
 use crate::endpoints::request_info::RequestInfo;
 use crate::flowcontrol::{Controller, Flow, RequestDetails, RequestDigest, Seat};
 use crate::server::request_guard::Capacity;
-use crate::telemetry::requests;
+use crate::telemetry::requests::FilterName;
 
 /// The headers with the UIDs of the flow schema and the priority level of a request.
 const SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -35,6 +35,7 @@ impl Filter for PriorityAndFairness {
         };
         // Other streams last for as long as their clients want.
         if ctx.is_long_running && ctx.request.info.verb != "watch" {
+            ctx.end_filter(FilterName::PriorityAndFairness);
             return N::handle(ctx).await;
         }
         let details: Arc<dyn RequestDetails> = Arc::new(Details {
@@ -52,6 +53,7 @@ impl Filter for PriorityAndFairness {
         let mut response = match controller.admit(&flow, details, query, deadline).await {
             Ok(seat) => {
                 hold(ctx, controller, seat);
+                ctx.queued = ctx.end_filter(FilterName::PriorityAndFairness);
                 N::handle(ctx).await
             }
             Err(_) => rejected(ctx, controller, &flow),
@@ -111,9 +113,9 @@ fn hold(ctx: &FilterContext<'_>, controller: &Controller, seat: Seat) {
 
 /// The answer to a request for which there is no place.
 fn rejected(ctx: &FilterContext<'_>, controller: &Controller, flow: &Flow) -> Response<Body> {
-    let labels = ctx.labels();
-    requests::dropped(&labels.as_metrics());
-    requests::terminated(&labels.as_metrics(), 429);
+    let (series, _) = ctx.series();
+    series.dropped();
+    series.terminated(429);
     let now = ctx.chain.api.clock.now().as_second();
     too_many_requests(controller.dropped(u64::try_from(now).unwrap_or(0), flow))
 }

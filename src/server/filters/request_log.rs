@@ -77,7 +77,7 @@ impl RequestLog {
         };
         Self {
             begun: ctx.received,
-            verb: labels::verb(&ctx.request),
+            verb: labels::normalized_verb(&ctx.request),
             uri: ctx.request.uri.clone(),
             user_agent: text(ctx.request.headers.get(USER_AGENT)),
             audit_id: text(Some(&ctx.audit_id)),

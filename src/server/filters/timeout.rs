@@ -2,7 +2,6 @@
 //! `server/filters/timeout.go`).
 
 use std::future::pending;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
@@ -15,7 +14,6 @@ use crate::meta::Status;
 use crate::meta::status::Result;
 use crate::options::flags::parse_duration;
 use crate::server::request_guard::RequestGuard;
-use crate::telemetry::requests;
 
 /// Answers 504 for a request that takes longer than it may. Watches and streams have a deadline
 /// only until they have passed all filters.
@@ -33,16 +31,15 @@ impl Filter for Timeout {
         };
         ctx.timeout = timeout;
         let deadline = Instant::from(ctx.received + timeout);
-        let until_routed = ctx.is_long_running.then(|| ctx.guard.clone());
+        let (guard, is_long_running) = (ctx.guard.clone(), ctx.is_long_running);
         tokio::select! {
             biased;
             response = N::handle(ctx) => return response,
-            () = expired(deadline, until_routed) => {}
+            () = expired(deadline, &guard, is_long_running) => {}
         }
-        let labels = ctx.labels();
-        requests::terminated(&labels.as_metrics(), 504);
-        if let Some(routed) = ctx.routed {
-            requests::answered(&labels.as_metrics(), 504, routed.elapsed().as_secs_f64());
+        ctx.series().0.terminated(504);
+        if ctx.is_routed {
+            ctx.count_answer(504);
         }
         ctx.status(&Status::timeout(
             "request did not complete within the allotted timeout",
@@ -52,11 +49,13 @@ impl Filter for Timeout {
 }
 
 /// Waits for the deadline; forever once a request whose deadline ends with routing is routed.
-async fn expired(deadline: Instant, until_routed: Option<Arc<RequestGuard>>) {
+async fn expired(deadline: Instant, guard: &RequestGuard, until_routed: bool) {
     sleep_until(deadline).await;
-    if until_routed.is_some_and(|guard| guard.is_routed()) {
+    if until_routed && guard.is_routed() {
         pending().await
     }
+    // What goes on from here on is told so before it is dropped.
+    guard.set_timed_out();
 }
 
 /// Returns the time that the request may take: what it asks for, within the limit.

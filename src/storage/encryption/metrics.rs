@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use parking_lot::Mutex;
 
-use crate::telemetry::metrics::{Counter, Gauge, Histogram};
+use crate::telemetry::metrics::{Counter, Declared, Gauge, Histogram};
 
 use super::TransformError;
 
@@ -37,6 +37,11 @@ static DURATIONS: Histogram = Histogram::new(
 static CACHE_MISSES: Counter = Counter::new(
     "apiserver_storage_envelope_transformation_cache_misses_total",
     "[ALPHA] Total number of cache misses while accessing key decryption key(KEK).",
+    &[],
+);
+static KEY_FAILURES: Counter = Counter::new(
+    "apiserver_storage_data_key_generation_failures_total",
+    "[ALPHA] Total number of failed data encryption key(DEK) generation operations.",
     &[],
 );
 static KEY_GENERATION: Histogram = Histogram::new(
@@ -108,6 +113,23 @@ static LAST_CONFIG: Gauge = Gauge::new(
     &["apiserver_id_hash", "hash"],
 );
 
+pub static METRICS: &[&dyn Declared] = &[
+    &OPERATIONS,
+    &DURATIONS,
+    &CACHE_MISSES,
+    &KEY_GENERATION,
+    &KEY_FAILURES,
+    &KMS_LATENCY,
+    &KEY_ID_USES,
+    &KEY_ID_LAST_USE,
+    &KEY_ID_LAST_STATUS,
+    &INVALID_KEY_IDS,
+    &DEK_SOURCES,
+    &RELOADS,
+    &LAST_RELOAD,
+    &LAST_CONFIG,
+];
+
 /// The key ids that the metrics of use and of status tell of, the oldest first.
 static USED: Mutex<VecDeque<[String; 4]>> = Mutex::new(VecDeque::new());
 static TOLD: Mutex<VecDeque<[String; 4]>> = Mutex::new(VecDeque::new());
@@ -168,6 +190,11 @@ pub fn record_cache_miss() {
 /// Records how long it took to make a key.
 pub fn record_key_generation(elapsed: Duration) {
     KEY_GENERATION.observe(&[], elapsed.as_secs_f64());
+}
+
+/// Records that no key could be made.
+pub fn record_key_failure() {
+    KEY_FAILURES.inc(&[]);
 }
 
 /// Records a call of a plugin.

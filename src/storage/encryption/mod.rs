@@ -9,7 +9,7 @@ mod cipher;
 mod config;
 mod error;
 mod kms;
-mod metrics;
+pub mod metrics;
 mod providers;
 mod resources;
 mod storage;

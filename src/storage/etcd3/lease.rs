@@ -10,6 +10,8 @@ use etcd_client::{Error, LeaseClient};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::metrics::{self, Method};
+
 /// Maximum delay of a key's expiry (`--lease-reuse-duration-seconds`' default).
 pub const REUSE_MAX: Duration = Duration::from_secs(60);
 /// Delay of a key's expiry as a fraction of its time to live.
@@ -60,13 +62,12 @@ impl Leases {
         // etcd counts in whole seconds.
         let wanted = ttl + slack;
         let seconds = wanted.as_secs() + u64::from(wanted.subsec_nanos() > 0);
-        let granted = client
-            .grant(i64::try_from(seconds).unwrap_or(i64::MAX), None)
-            .await?;
+        let grant = client.grant(i64::try_from(seconds).unwrap_or(i64::MAX), None);
+        let granted = Method::LeaseGrant.count(grant).await?;
         if last.len() >= TTLS {
             last.clear();
         }
-        last.insert(
+        let full = last.insert(
             ttl,
             Lease {
                 id: granted.id(),
@@ -74,6 +75,9 @@ impl Leases {
                 keys: 1,
             },
         );
+        if let Some(full) = full {
+            metrics::lease_is_full(full.keys);
+        }
         Ok(granted.id())
     }
 

@@ -3,6 +3,7 @@
 
 mod error;
 mod lease;
+pub mod metrics;
 mod version;
 mod watch;
 
@@ -23,6 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use self::error::{interpret, lease_is_gone, was_never_sent};
 use self::lease::Leases;
+use self::metrics::Method;
 use super::{
     ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchStream,
     WriteOutcome,
@@ -266,7 +268,7 @@ impl Etcd3 {
     ) -> Result<etcd_client::GetResponse> {
         let send = || {
             let (mut kv, key, options) = (self.kv(), key.to_vec(), options.clone());
-            async move { kv.get(key, Some(options)).await }
+            async move { Method::Range.count(kv.get(key, Some(options))).await }
         };
         let answer = self.note(repeat(limit, |_| true, asked, send).await)?;
         self.latest
@@ -287,7 +289,7 @@ impl Etcd3 {
                 .when([Compare::mod_revision(key, CompareOp::Equal, expected)])
                 .and_then([change()])
                 .or_else([TxnOp::get(key, None)]);
-            async move { kv.txn(txn).await }
+            async move { Method::Txn.count(kv.txn(txn)).await }
         })
         .await
     }
@@ -396,6 +398,7 @@ where
                     if tried == ATTEMPTS || !away || !repeatable(&error) {
                         return Err(Attempt::Failed(error));
                     }
+                    metrics::retried(&error);
                     sleep(RETRY_PAUSE * (1 << (tried - 1))).await;
                     tried += 1;
                 }
@@ -619,7 +622,7 @@ impl Storage for Etcd3 {
     async fn compact(&self, revision: Revision) -> Result<()> {
         let compacted = repeat(COMPACT_TIMEOUT, was_never_sent, revision, || {
             let mut kv = self.kv();
-            async move { kv.compact(revision, None).await }
+            async move { Method::Compact.count(kv.compact(revision, None)).await }
         });
         match compacted.await {
             Ok(_) => Ok(()),
@@ -629,7 +632,11 @@ impl Storage for Etcd3 {
 
     async fn check_health(&self) -> Result<()> {
         let mut kv = self.kv();
-        let read = timeout(self.health_timeout, kv.get(HEALTH_KEY, None)).await;
+        let read = timeout(
+            self.health_timeout,
+            Method::Range.count(kv.get(HEALTH_KEY, None)),
+        )
+        .await;
         self.note(
             read.map_err(|_| timed_out())
                 .and_then(|answer| answer.map(drop).map_err(|e| interpret(&e, 0))),
@@ -638,7 +645,8 @@ impl Storage for Etcd3 {
 
     async fn size(&self) -> Result<u64> {
         let mut maintenance = self.clients.load().all.maintenance_client();
-        let status = timeout(self.request_timeout, maintenance.status()).await;
+        let status = Method::Status.count(maintenance.status());
+        let status = timeout(self.request_timeout, status).await;
         let status = status.map_err(|_| timed_out())?;
         let bytes = status.map_err(|error| interpret(&error, 0))?.db_size();
         Ok(u64::try_from(bytes).unwrap_or(0))

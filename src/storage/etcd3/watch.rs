@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::error::interpret;
+use super::metrics::Method;
 use super::{Clients, LatestRevision, range_end, stored_from};
 use crate::base::backoff::Backoff;
 use crate::base::supervise::FailureTracker;
@@ -232,10 +233,15 @@ impl Receiver {
         .await;
         let stream =
             start.map_err(|_| StorageError::Unavailable("etcd does not begin a watch".into()))?;
+        Method::Watch.started();
         let (mut requests, mut responses) = stream.map_err(broken)?.split();
         loop {
             tokio::select! {
                 response = responses.message() => {
+                    match &response {
+                        Ok(_) => Method::Watch.received(),
+                        Err(error) => Method::Watch.failed(error),
+                    }
                     self.check_restored(&response).await?;
                     let Some(batch) = self.events(response)? else { return Ok(()) };
                     if !batch.is_empty() && self.outbox.try_send(Ok(batch)).is_err() {
@@ -245,10 +251,12 @@ impl Receiver {
                 // The sender lives as long as the store; without it nobody asks.
                 Ok(()) = self.asked.changed() => {
                     self.attempts = PROGRESS_ATTEMPTS - 1;
+                    Method::Watch.sent();
                     requests.request_progress().await.map_err(broken)?;
                 }
                 () = sleep(PROGRESS_RETRY), if self.attempts > 0 => {
                     self.attempts -= 1;
+                    Method::Watch.sent();
                     requests.request_progress().await.map_err(broken)?;
                 }
                 () = self.outbox.closed() => return Ok(()),

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::base::clock::Clock;
 use crate::telemetry::config_reloads::hash;
-use crate::telemetry::metrics::{Gauge, Histogram};
+use crate::telemetry::metrics::{Declared, Gauge, Histogram};
 
 static SECONDS: Histogram = Histogram::new(
     "apiserver_authentication_jwt_authenticator_latency_seconds",
@@ -27,6 +27,8 @@ static KEY_SET: Gauge = Gauge::new(
     "[ALPHA] Information about the last JWKS fetched by the JWT authenticator with hash as label, split by api server identity and jwt issuer.",
     &["jwt_issuer_hash", "apiserver_id_hash", "hash"],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&SECONDS, &LAST_FETCH, &KEY_SET];
 
 /// The hash of each issuer's key set that is shown.
 static SHOWN: Mutex<Option<HashMap<String, String>>> = Mutex::new(None);

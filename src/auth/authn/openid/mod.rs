@@ -5,7 +5,7 @@ mod authenticator;
 pub mod claims;
 pub mod configuration;
 mod distributed_claims;
-mod metrics;
+pub mod metrics;
 mod provider;
 pub mod validation;
 pub mod verifier;

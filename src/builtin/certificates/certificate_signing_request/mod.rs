@@ -2,6 +2,7 @@
 //! `pkg/apis/certificates/validation`).
 
 pub mod columns;
+pub mod metrics;
 pub mod pem;
 
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use crate::telemetry::metrics::{Counter, Gauge, Histogram};
+use crate::telemetry::metrics::{Counter, Declared, Gauge, Histogram};
 
 pub static ALLOCATED_IPS: Gauge = Gauge::new(
     "kube_apiserver_clusterip_allocator_allocated_ips",
@@ -55,6 +55,18 @@ pub static PORT_ALLOCATION_ERRORS: Counter = Counter::new(
     "[ALPHA] Number of errors trying to allocate NodePort",
     &["scope"],
 );
+
+pub static METRICS: &[&dyn Declared] = &[
+    &ALLOCATED_IPS,
+    &AVAILABLE_IPS,
+    &IP_ALLOCATIONS,
+    &IP_ALLOCATION_ERRORS,
+    &IP_ALLOCATION_SECONDS,
+    &ALLOCATED_PORTS,
+    &AVAILABLE_PORTS,
+    &PORT_ALLOCATIONS,
+    &PORT_ALLOCATION_ERRORS,
+];
 
 /// Returns the label that tells addresses chosen by the client from others.
 pub fn scope(chosen: bool) -> &'static str {

@@ -23,7 +23,7 @@ pub fn inbound(ctx: &RequestContext<'_>) -> Inbound {
 /// The bounds of a connection that goes on after the request.
 pub fn lifetime(ctx: &RequestContext<'_>) -> Lifetime {
     Lifetime {
-        hold: ctx.request.guard.clone(),
+        hold: ctx.request.guard.clone().map(|guard| guard as _),
         tasks: ctx.api.tasks.clone(),
         draining: ctx.api.draining.clone(),
     }

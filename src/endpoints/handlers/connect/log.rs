@@ -17,7 +17,7 @@ use crate::endpoints::websocket;
 use crate::meta::status::{Details, Result};
 use crate::meta::{Status, go};
 use crate::proxy::{self, Location, ResponseBody};
-use crate::telemetry::metrics::Counter;
+use crate::telemetry::metrics::{Counter, Declared};
 
 /// The bytes of a kubelet's error that a client is told (apiserver `maxReadLength`).
 const MAX_ERROR_BYTES: usize = 50_000;
@@ -27,11 +27,30 @@ static INSECURE_BACKENDS: Counter = Counter::new(
     "[ALPHA] Total number of requests for pods/logs sliced by usage type: enforce_tls, skip_tls_allowed, skip_tls_denied",
     &["usage"],
 );
+static OLD_INSECURE_BACKENDS: Counter = Counter::deprecated(
+    "kube_apiserver_pod_logs_pods_logs_insecure_backend_total",
+    "1.27.0",
+    "[ALPHA] Total number of requests for pods/logs sliced by usage type: enforce_tls, skip_tls_allowed, skip_tls_denied",
+    &["usage"],
+);
+static OLD_TLS_FAILURES: Counter = Counter::deprecated(
+    "kube_apiserver_pod_logs_pods_logs_backend_tls_failure_total",
+    "1.27.0",
+    "[ALPHA] Total number of requests for pods/logs that failed due to kubelet server TLS verification",
+    &[],
+);
 static TLS_FAILURES: Counter = Counter::new(
     "kube_apiserver_pod_logs_backend_tls_failure_total",
     "[ALPHA] Total number of requests for pods/logs that failed due to kubelet server TLS verification",
     &[],
 );
+
+pub static METRICS: &[&dyn Declared] = &[
+    &INSECURE_BACKENDS,
+    &TLS_FAILURES,
+    &OLD_INSECURE_BACKENDS,
+    &OLD_TLS_FAILURES,
+];
 
 /// Streams a log. That of a pod that no node runs yet is empty.
 ///
@@ -40,10 +59,12 @@ static TLS_FAILURES: Counter = Counter::new(
 pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let (query, name) = (&ctx.request.query, ctx.request.info.url_name());
     let options = LogOptions::read(query, name)?;
-    INSECURE_BACKENDS.inc(&[match options.is_insecure {
+    let usage = match options.is_insecure {
         true => "skip_tls_allowed",
         false => "enforce_tls",
-    }]);
+    };
+    INSECURE_BACKENDS.inc(&[usage]);
+    OLD_INSECURE_BACKENDS.inc(&[usage]);
     let pod = find(ctx, name).await?;
     let container = container(&pod, query.get("container").unwrap_or(""))?;
     let Ok(node) = node::node_of(&pod) else {
@@ -66,6 +87,7 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let answer = transport.send(request).await.map_err(|why| {
         if why.contains("x509:") {
             TLS_FAILURES.inc(&[]);
+            OLD_TLS_FAILURES.inc(&[]);
         }
         failed(&location, &why)
     })?;

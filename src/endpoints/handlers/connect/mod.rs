@@ -2,11 +2,11 @@
 
 mod address;
 mod inbound;
-mod log;
+pub mod log;
 mod log_options;
 mod node;
 mod proxy;
-mod stream;
+pub mod stream;
 
 use http::Response;
 

@@ -10,13 +10,15 @@ use crate::meta::status::Result;
 use crate::meta::{Object, Status, Value};
 use crate::proxy::translate::{self, Streams};
 use crate::proxy::{self, Options, spdy_tunnel};
-use crate::telemetry::metrics::Counter;
+use crate::telemetry::metrics::{Counter, Declared};
 
 static STREAMING_REQUESTS: Counter = Counter::new(
     "apiserver_websocket_streaming_requests_total",
     "[ALPHA] Total number of WebSocket streaming requests (exec/attach/portforward) routed by the API server, labeled by subresource and proxy_type. proxy_type is proxied_to_kubelet when the kubelet handles the request directly; otherwise translated_at_apiserver.",
     &["subresource", "proxy_type"],
 );
+
+pub static METRICS: &[&dyn Declared] = &[&STREAMING_REQUESTS];
 
 /// Joins the client's connection to one to the kubelet.
 ///

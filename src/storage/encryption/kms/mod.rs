@@ -139,7 +139,9 @@ impl Kms {
         let (start, mut seed) = (Instant::now(), [0; SEED_BYTES]);
         random::fill(&mut seed);
         metrics::record_key_generation(start.elapsed());
-        let cipher = Arc::new(Cipher::derived_aes_gcm(&seed)?);
+        let cipher =
+            Cipher::derived_aes_gcm(&seed).inspect_err(|_| metrics::record_key_failure())?;
+        let cipher = Arc::new(cipher);
         let answer = self
             .client
             .encrypt(&seed)
