@@ -135,7 +135,7 @@ impl WorkQueue {
         }
     }
 
-    /// Tells an observer what becomes of the names.
+    /// Reports each step of the names to an observer.
     pub fn observed_by(self, observer: impl QueueObserver + 'static) -> Self {
         Self {
             observer: Some(Box::new(observer)),
