@@ -200,6 +200,8 @@ func custom(definition *apiextensionsv1.CustomResourceDefinition, operations ...
 // webhooksGuardCustomResources: their creation, update and deletion.
 func webhooksGuardCustomResources(t *T) {
 	gadgets, definition := t.gadgets(false)
+	_, err := gadgets.Create(t.ctx, gadget(definition, "kept", map[string]any{"start": "bad"}), metav1.CreateOptions{})
+	t.must(err)
 	t.validatedBy(t.refuser(), custom(definition, admissionv1.OperationAll), func(hook *admissionv1.ValidatingWebhook) {
 		hook.MatchConditions = []admissionv1.MatchCondition{{Name: "marked", Expression: "(object == null ? oldObject : object).data.start == 'bad'"}}
 	})
@@ -220,6 +222,11 @@ func webhooksGuardCustomResources(t *T) {
 	t.must(err)
 	t.must(gadgets.Delete(t.ctx, "good", metav1.DeleteOptions{}))
 	t.must(gadgets.Delete(t.ctx, "a", metav1.DeleteOptions{}))
+	t.deniedWith(gadgets.Delete(t.ctx, "kept", metav1.DeleteOptions{}), "DELETE of gadgets")
+	// What it becomes is judged.
+	_, err = gadgets.Patch(t.ctx, "kept", types.MergePatchType, []byte(`{"data": {"start": "fine"}}`), metav1.PatchOptions{})
+	t.must(err)
+	t.must(gadgets.Delete(t.ctx, "kept", metav1.DeleteOptions{}))
 }
 
 // webhooksMutateCustomResources, whose unknown fields are pruned, also once another version is stored.

@@ -14,6 +14,8 @@ pub enum Charge {
     Items(usize),
     /// A tenth of the smaller of two sizes.
     Equality,
+    /// Of the shorter one, whatever it is.
+    Order,
     /// A tenth of the sum of two sizes.
     Concatenation,
     Pattern,
@@ -68,7 +70,7 @@ impl Charge {
             | "less_bytes"
             | "less_equals_bytes"
             | "greater_bytes"
-            | "greater_equals_bytes" => Self::Equality,
+            | "greater_equals_bytes" => Self::Order,
             "add_string" | "add_bytes" => Self::Concatenation,
             "matches_string" => Self::Pattern,
             "contains_string" => Self::Contains,
@@ -121,7 +123,7 @@ impl Charge {
             Self::Items(index) => size(index),
             // Whatever they are, values that only functions know are compared at once.
             Self::Equality if matches!(args.first(), Some(Value::Extension(_))) => 1,
-            Self::Equality => traversal(size(0).min(size(1)), 1),
+            Self::Equality | Self::Order => traversal(size(0).min(size(1)), 1),
             Self::Concatenation => traversal(size(0).saturating_add(size(1)), 1),
             Self::Pattern => {
                 let text = traversal(size(0).saturating_add(1), 1);
@@ -198,10 +200,13 @@ fn parts(value: &Value<'_>) -> u64 {
             .fold(0_u64, u64::saturating_add)
     };
     let of_map = |map: &Map<'_>| {
-        map.entries()
+        let entries = map.entries();
+        // Upstream has a key and a value for each field that expressions do not see.
+        let unseen = 2 * map.len().saturating_sub(entries.len()) as u64;
+        entries
             .iter()
             .map(|(key, value)| parts(key).saturating_add(value.as_ref().map_or(1, parts)))
-            .fold(0_u64, u64::saturating_add)
+            .fold(unseen, u64::saturating_add)
     };
     match value {
         Value::String(text) => text.as_str().len() as u64 / 10,

@@ -704,7 +704,8 @@ impl Parser<'_> {
                     Err((at, message)) => {
                         let location = self.positions.location(at, self.source);
                         self.issues.add(location, message);
-                        self.unspecified(None)
+                        let id = self.positions.node(self.positions.offset(at));
+                        Expr::new(id, ExprKind::Unspecified)
                     }
                 }
             }

@@ -2,9 +2,9 @@
 //! (cel-go `interpreter/planner.go`).
 
 mod errors;
+mod members;
 mod plan;
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use super::value::{Entries, Error, Key, List, Map, Result, Struct, Value};
 use super::work::{self, Budget};
 
 use errors::{go_type, no_field_of_list, no_qualifier, no_such_overload};
+use members::Members;
 pub use plan::plan;
 
 /// The most that an evaluation may cost, in units of cel-go.
@@ -48,7 +49,7 @@ enum Node {
     /// Reports whether two values are equal, or are not.
     Equal(Box<[Node; 2]>, bool),
     /// Reports whether a value is one of some constants.
-    Member(Box<Node>, HashSet<Key>),
+    Member(Box<Node>, Members),
     Call(Box<Call>),
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
@@ -297,9 +298,7 @@ impl<'s, 'a> State<'s, 'a> {
             }
             Node::Member(item, known) => {
                 let item = self.eval(item)?;
-                Ok(Value::Bool(
-                    Key::of(&item).is_some_and(|key| known.contains(&key)),
-                ))
+                Ok(Value::Bool(known.has(&item)))
             }
             Node::Call(call) => self.call(call),
             Node::List(items) => self.list(items),

@@ -362,8 +362,9 @@ impl<'a> Value<'a> {
             (Self::Duration(a), Value::Duration(b)) => a == b,
             (Self::List(a), Value::List(b)) => a.is_equal(b)?,
             (Self::Map(a), Value::Map(b)) => a.is_equal(b)?,
-            (Self::List(list), _) if list.is_of_schema() => return Err(Error::no_such_overload()),
-            (Self::Map(map), _) if map.is_of_schema() => return Err(Error::no_such_overload()),
+            (Self::List(_) | Self::Map(_), _) if self.is_particular() => {
+                return Err(Error::no_such_overload());
+            }
             (Self::Optional(a), Value::Optional(b)) => match (a, b) {
                 (Some(a), Some(b)) => a.is_equal(b)?,
                 (None, None) => true,
@@ -378,6 +379,16 @@ impl<'a> Value<'a> {
             (Self::Struct(a), Value::Struct(b)) => a.equals(b),
             (a, b) => compare_numbers(a, b) == Some(Ordering::Equal),
         })
+    }
+
+    /// Reports whether comparing the value with one of another kind is an error.
+    fn is_particular(&self) -> bool {
+        match self {
+            Self::List(list) => list.is_of_schema(),
+            Self::Map(map) => map.is_of_schema(),
+            Self::Extension(_) => true,
+            _ => false,
+        }
     }
 
     /// The order of two values.
@@ -579,7 +590,12 @@ impl<'a> List<'a> {
         }
         if len <= COPIED_ITEMS {
             let items: Result<Vec<Value<'a>>> = self.iter().chain(other.iter()).collect();
-            return Ok(List::Made(Arc::new(items?)));
+            let items = Arc::new(items?);
+            // What is added to a list of a schema is of that schema too.
+            return Ok(match self.schema().filter(|_| self.is_of_schema()) {
+                Some(schema) => List::Typed(items, schema),
+                None => List::Made(items),
+            });
         }
         Ok(List::Joined(Arc::new(JoinedLists {
             first: self.clone(),
@@ -702,6 +718,9 @@ impl<'a> Map<'a> {
 /// Reports whether a pair within lists or maps is equal. Two that cannot be compared do not tell
 /// the lists or maps apart, unless those are of a schema.
 fn agree(a: Result<Value<'_>>, b: Result<Value<'_>>, of_schema: bool) -> Result<bool> {
+    if let (Ok(a), Err(Error::Evaluation(_)), false) = (&a, &b, of_schema) {
+        return Ok(a.is_particular());
+    }
     let equal = a.and_then(|a| match of_schema {
         true => a.equals_its_like(&b?),
         false => a.is_equal(&b?),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::TestServer;
-use crate::{Ask, ask, both};
+use crate::{Ask, ask, both, embedded};
 
 const MERGE: &str = "application/merge-patch+json";
 /// A user who may do anything in one namespace and nothing elsewhere.
@@ -386,4 +386,50 @@ async fn selectors_of_deprecated_watches_give_a_kubelet_nothing() {
         }
     })
     .await;
+}
+
+/// Bodies in another version of a kind are told so; of what nobody knows, something else is said.
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_in_another_version_are_told_so() {
+    let (_folder, server) = embedded(&[]).await;
+    let another = |given: &str, expected: &str| {
+        format!(
+            "the API version in the data ({given}) does not match the expected API version ({expected})"
+        )
+    };
+    let unknown = "Deployment in version \"v7\" cannot be handled as a Deployment: no kind \"Deployment\" is registered for version \"apps/v7\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"";
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let autoscalers = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    for (path, given, kind, want) in [
+        (
+            definitions,
+            "apiextensions.k8s.io/v1beta1",
+            "CustomResourceDefinition",
+            another("apiextensions.k8s.io/v1beta1", "apiextensions.k8s.io/v1"),
+        ),
+        (
+            deployments,
+            "extensions/v1beta1",
+            "Deployment",
+            another("extensions/v1beta1", "apps/v1"),
+        ),
+        (deployments, "apps/v7", "Deployment", unknown.to_owned()),
+        (
+            autoscalers,
+            "autoscaling/v1",
+            "HorizontalPodAutoscaler",
+            another("autoscaling/v1", "autoscaling/v2"),
+        ),
+        (
+            "/api/v1/namespaces/default/events",
+            "events.k8s.io/v1",
+            "Event",
+            another("events.k8s.io/v1", "v1"),
+        ),
+    ] {
+        let body = json!({"apiVersion": given, "kind": kind, "metadata": {"name": "x"}});
+        let (status, answer) = ask("POST", path).json(&body).answer(&server).await;
+        assert_eq!((status, answer["message"].as_str()), (400, Some(&*want)));
+    }
 }

@@ -1,7 +1,7 @@
 //! MutatingAdmissionPolicy: changes the objects of requests (apiserver
 //! `admission/plugin/policy/mutating`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -283,6 +283,55 @@ impl Failures {
     }
 }
 
+/// The object of a request in each version that policies of it match in. Those of one version do
+/// not see what those of another did, and what the version of the last one is like in the end is
+/// the object (upstream `dispatchInvocations`).
+#[derive(Default)]
+struct Versions {
+    /// The object before all policies; `None` where all match in one version.
+    original: Option<Object>,
+    changed: HashMap<Gvk, Object>,
+    last: Option<Gvk>,
+}
+
+impl Versions {
+    fn new(invocations: &[Invocation], attributes: &Attributes<'_>) -> Self {
+        let mut kinds = invocations.iter().map(|one| &*one.matched.gvk);
+        let first = kinds.next();
+        let are_several = kinds.any(|kind| Some(kind) != first);
+        Self {
+            original: attributes.object().filter(|_| are_several).cloned(),
+            ..Self::default()
+        }
+    }
+
+    /// Lets a policy see its version.
+    fn begin(&self, invocation: &Invocation, attributes: &mut Attributes<'_>) {
+        if let Some(original) = &self.original {
+            let object = self.changed.get(&*invocation.matched.gvk);
+            attributes.replace_object(object.unwrap_or(original).clone());
+        }
+    }
+
+    fn end(&mut self, invocation: &Invocation, has_changed: bool, attributes: &Attributes<'_>) {
+        let kind = &*invocation.matched.gvk;
+        let object = attributes.object().filter(|_| self.original.is_some());
+        if let Some(object) = object {
+            self.last = Some(kind.clone());
+            if has_changed {
+                self.changed.insert(kind.clone(), object.clone());
+            }
+        }
+    }
+
+    fn finish(mut self, attributes: &mut Attributes<'_>) {
+        if let Some(original) = self.original {
+            let last = self.last.and_then(|kind| self.changed.remove(&kind));
+            attributes.replace_object(last.unwrap_or(original));
+        }
+    }
+}
+
 /// One round of the policies on a request.
 struct Round<'r> {
     dispatch: &'r Dispatch<'r>,
@@ -302,10 +351,16 @@ impl Round<'_> {
         }
         let mut budget = CoopBudget::default();
         let mut mutated = false;
+        let mut versions = Versions::new(invocations, attributes);
         for invocation in invocations {
-            mutated |= self.invoke(invocation, attributes).await?;
+            versions.begin(invocation, attributes);
+            if let Some(has_changed) = self.invoke(invocation, attributes).await? {
+                mutated |= has_changed;
+                versions.end(invocation, has_changed, attributes);
+            }
             budget.step().await;
         }
+        versions.finish(attributes);
         let reinvocation = &mut attributes.reinvocation;
         if mutated {
             reinvocation.policies.object_changed();
@@ -316,25 +371,26 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Applies the mutations of a policy in their order; reports whether there were any to apply.
+    /// Applies the mutations of a policy in their order; reports whether there were any to apply,
+    /// if the policy is to run.
     async fn invoke(
         &mut self,
         invocation: &Invocation,
         attributes: &mut Attributes<'_>,
-    ) -> status::Result<bool> {
+    ) -> status::Result<Option<bool>> {
         match self.conditions(invocation, attributes).await? {
             Match::Matches => {}
-            Match::DoesNotMatch(_) => return Ok(false),
+            Match::DoesNotMatch(_) => return Ok(None),
             Match::Error(why) => {
                 self.failures.failed(invocation, &why);
-                return Ok(false);
+                return Ok(None);
             }
         }
         let reinvocation = &mut attributes.reinvocation;
         let key = invocation.key();
         // What did not run in the first round does not run in the second.
         if reinvocation.is_reinvoke && !reinvocation.policies.due.contains(&key) {
-            return Ok(false);
+            return Ok(None);
         }
         let (policy, evaluator) = (
             &invocation.hook.policy.spec,
@@ -366,7 +422,7 @@ impl Round<'_> {
         if str_at(&policy.spec, "/reinvocationPolicy") == "IfNeeded" {
             attributes.reinvocation.policies.invoked.insert(key);
         }
-        Ok(mutated)
+        Ok(Some(mutated))
     }
 
     /// Evaluates the conditions under which a policy is applied, on the object as it is now.

@@ -182,12 +182,11 @@ fn parse_network(text: &str) -> Result<Network> {
     })?;
     let digits = !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_digit());
     let leading_zero = prefix.len() > 1 && prefix.starts_with('0');
-    let length: Option<u8> = prefix.parse().ok().filter(|_| digits && !leading_zero);
+    let length: Option<i64> = prefix.parse().ok().filter(|_| digits && !leading_zero);
     let length = length.ok_or_else(|| refused(&format!("bad bits after slash: {prefix:?}")))?;
     let most = if parsed.is_ipv4() { 32 } else { 128 };
-    if length > most {
-        return Err(refused("prefix length out of range"));
-    }
+    let length = u8::try_from(length).ok().filter(|length| *length <= most);
+    let length = length.ok_or_else(|| refused("prefix length out of range"))?;
     refuse_mapped(parsed, text).map_err(|error| {
         Error::new(format!(
             "network address parse error during conversion from string: {error}"

@@ -1,5 +1,6 @@
 //! Makes a program of a checked expression.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::super::ast::{
@@ -10,10 +11,11 @@ use super::super::checker::Checked;
 use super::super::environment::Environment;
 use super::super::library::{self, Pattern};
 use super::super::pattern;
-use super::super::value::{Entries, Error, Key, List, Result, Text, Value};
+use super::super::value::{Entries, Error, Key, Result, Text, Value};
+use super::members::Members;
 use super::{
-    Call, Fold, HashSet, Index, Lookup, Node, Program, Select, begins_with_name, is_attribute,
-    no_qualifier, no_such_overload,
+    Call, Fold, Index, Lookup, Node, Program, Select, begins_with_name, is_attribute, no_qualifier,
+    no_such_overload,
 };
 
 /// Makes a program of a checked expression.
@@ -193,10 +195,10 @@ impl Planner<'_> {
         }
         if self.checked.overloads(expr.id) == ["in_list"]
             && let [_, Node::Constant(Value::List(list))] = planned.as_slice()
-            && let Some(known) = membership(list)
+            && let Some(known) = Members::of(list)
         {
             // In nothing is nothing, whatever it would be.
-            if known.is_empty() {
+            if list.len() == 0 {
                 return Ok(Node::Constant(Value::Bool(false)));
             }
             return Ok(Node::Member(Box::new(planned.swap_remove(0)), known));
@@ -348,19 +350,4 @@ impl Planner<'_> {
             _ => self.node(step),
         }
     }
-}
-
-/// The items of a list of constants, if all of them may be keys.
-fn membership(list: &List<'static>) -> Option<HashSet<Key>> {
-    let List::Made(items) = list else {
-        return None;
-    };
-    let mut known = HashSet::new();
-    for item in items.iter() {
-        if matches!(item, Value::Double(_)) {
-            return None;
-        }
-        known.insert(Key::of(item)?);
-    }
-    Some(known)
 }

@@ -13,7 +13,7 @@ use crate::registry::Custom;
 use crate::registry::store::Warnings;
 
 use super::RequestContext;
-use super::decode::{named, named_in, unreadable, unrecognized};
+use super::decode::{another_version, named, named_in, unreadable, unrecognized};
 use super::patch::{PatchBody, PatchType, Patched};
 use crate::endpoints::Request;
 use crate::endpoints::negotiate::{self, MediaType};
@@ -108,11 +108,10 @@ impl RequestContext<'_> {
         issues.extend(lost.iter().map(|path| format!("unknown field \"{path}\"")));
         self.report(&issues, &gvk, &expected.kind, validation)?;
         if object.api_version() != expected.api_version() {
-            return Err(Status::bad_request(format!(
-                "the API version in the data ({}) does not match the expected API version ({})",
+            return Err(another_version(
                 object.api_version(),
-                expected.api_version()
-            )));
+                &expected.api_version(),
+            ));
         }
         Ok(object)
     }

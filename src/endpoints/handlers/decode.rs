@@ -12,7 +12,7 @@ use crate::meta::{Gvk, Object, Status, Value};
 use crate::registry::store::Warnings;
 use crate::schema::{Schema, TypeRef};
 
-use super::RequestContext;
+use super::{RequestContext, versions};
 use crate::endpoints::negotiate::{self, MediaType};
 
 /// The number of bytes of an unreadable body an error shows.
@@ -174,6 +174,9 @@ impl Expected<'_> {
             return Ok(gvk);
         }
         let broken = self.schema.get(&gvk).and_then(|ty| decodes(ty).err());
+        if broken.is_none() && versions::are_of_one_kind(self.schema, &gvk, self.gvk) {
+            return Err(another_version(&gvk.api_version(), &self.gvk.api_version()));
+        }
         let why = broken.map_or_else(
             || kind_error(self.schema, self.gvk, &gvk),
             |broken| broken.0,
@@ -184,6 +187,13 @@ impl Expected<'_> {
     fn unrecognized(&self, why: &str, body: &[u8]) -> Status {
         unrecognized(&self.gvk.kind, why, body)
     }
+}
+
+/// 400 for a body in another version than the expected one.
+pub(super) fn another_version(given: &str, expected: &str) -> Status {
+    Status::bad_request(format!(
+        "the API version in the data ({given}) does not match the expected API version ({expected})"
+    ))
 }
 
 /// 400 for a body of which not even the kind can be read.

@@ -18,6 +18,7 @@ mod stream_options;
 mod subresources;
 pub mod token;
 mod update;
+mod versions;
 mod watch;
 mod write;
 

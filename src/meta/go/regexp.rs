@@ -75,10 +75,25 @@ fn build(translated: &str, max_bytes: usize) -> Result<Regex, regex::Error> {
 fn syntax_error(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().last().unwrap_or_default();
+    if last.starts_with("error: invalid character class range")
+        && let Some(shown) = pointed_at(&text)
+    {
+        return mistake("invalid character class range", &shown);
+    }
     format!(
         "error parsing regexp: {}",
         last.trim_start_matches("error: ")
     )
+}
+
+/// The part of a pattern that an error of the `regex` crate points at by carets below it.
+fn pointed_at(text: &str) -> Option<String> {
+    let mut lines = text.lines().skip(1);
+    let (pattern, carets) = (lines.next()?, lines.next()?);
+    let start = carets.find('^')?;
+    let count = carets.matches('^').count();
+    let shown: String = pattern.chars().skip(start).take(count).collect();
+    (shown.chars().count() == count).then_some(shown)
 }
 
 fn mistake(what: &str, shown: &str) -> String {
@@ -434,6 +449,7 @@ mod tests {
             ("\\é", "invalid escape sequence: `\\é`"),
             ("a{1001}", "invalid repeat count: `{1001}`"),
             ("a{2,1}", "invalid repeat count: `{2,1}`"),
+            ("x[:-3]", "invalid character class range: `:-3`"),
         ];
         for (pattern, want) in cases {
             assert_eq!(

@@ -169,9 +169,11 @@ fn stored_versions(errors: &mut ErrorList, object: &Object) {
     }
     let versions = object.array_at("/spec/versions");
     let names: HashSet<&str> = versions.iter().map(|one| one.str("name")).collect();
-    let stored_names: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
-    for version in versions.iter().filter(|one| one.flag("storage")) {
-        if !stored_names.contains(version.str("name")) && !errors.is_full() {
+    let mut left: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
+    for version in versions {
+        // Of several versions of a name, only the first one is found.
+        let is_stored = left.remove(version.str("name"));
+        if version.flag("storage") && !is_stored && !errors.is_full() {
             errors.invalid(
                 &path,
                 stored,
