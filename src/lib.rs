@@ -14,6 +14,7 @@ mod merge;
 mod storage;
 mod cacher;
 mod webhook;
+mod egress;
 mod proxy;
 mod auth;
 mod audit;

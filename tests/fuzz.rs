@@ -41,6 +41,7 @@ fn every_target_holds_over_its_seeds() {
         ),
         ("encryption_envelope", targets::encryption_envelope),
         ("auth_configuration", targets::auth_configuration),
+        ("spdy_frames", targets::spdy_frames),
         ("tokens", targets::tokens),
     ];
     for (name, target) in all {

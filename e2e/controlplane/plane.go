@@ -374,6 +374,9 @@ func (p *Plane) NodeConfig(name string) (*rest.Config, error) {
 // CA is the certificate of the cluster's authority.
 func (p *Plane) CA() string { return string(p.authority.PEM()) }
 
+// ServerUsage is what keelson has used.
+func (p *Plane) ServerUsage() process.Usage { return p.server.Usage() }
+
 // ServerLog is the end of keelson's log.
 func (p *Plane) ServerLog(lines int) string { return p.server.Tail(lines) }
 

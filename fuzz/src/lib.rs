@@ -1,6 +1,9 @@
 //! The bodies of the fuzz targets: each takes any bytes and panics where what must hold does not.
 //! `tests/fuzz.rs` runs them over the seeds.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use jiff::Timestamp;
 use keelson::internals::audit::Policy;
 use keelson::internals::auth::{
@@ -14,6 +17,7 @@ use keelson::internals::codec::{Rules, json, normalize, protobuf, yaml};
 use keelson::internals::merge::patch::strategic;
 use keelson::internals::merge::{self, OneVersion, Set, Ty, Writer};
 use keelson::internals::meta::{FieldSelector, Gvk, LabelSelector, Object, Value, json as value};
+use keelson::internals::proxy::spdy::{self, Frame, FrameReader, FrameWriter};
 use keelson::internals::schema;
 use keelson::internals::storage::encryption::{Cipher, EncryptedObject, check_configuration};
 use prost::Message;
@@ -274,5 +278,63 @@ pub fn tokens(bytes: &[u8]) {
     let mappers = validate(&configuration, &[]).expect("it is valid");
     for (one, mapper) in configuration.jwt.iter().zip(&mappers) {
         let _ = user(&claims, one, mapper);
+    }
+}
+
+/// Reads frames of SPDY: what is read is bounded, no more than was sent, and read again as it is
+/// when it is written.
+pub fn spdy_frames(bytes: &[u8]) {
+    let frames = spdy_read(bytes);
+    let mut size = 0;
+    let mut written = Vec::new();
+    let mut writer = FrameWriter::new(&mut written);
+    let mut kept = Vec::new();
+    for frame in frames {
+        match &frame {
+            Frame::Data {
+                stream,
+                is_last,
+                bytes,
+            } => {
+                assert!(bytes.len() <= spdy::MAX_DATA, "a part has a limit");
+                size += bytes.len();
+                ready(writer.data(*stream, bytes, *is_last)).expect("room");
+            }
+            Frame::SynStream { headers, .. } => {
+                assert!(headers.len() <= spdy::MAX_CONTROL, "a frame has a limit");
+                size += headers.len();
+                continue;
+            }
+            Frame::Reset { stream, code } => ready(writer.reset(*stream, *code)).expect("room"),
+            Frame::Ping(id) => ready(writer.ping(*id)).expect("room"),
+            Frame::SynReply {
+                stream,
+                is_last: false,
+            } => {
+                ready(writer.reply(*stream)).expect("room");
+            }
+            Frame::SynReply { .. } | Frame::GoAway | Frame::Other => continue,
+        }
+        kept.push(frame);
+    }
+    assert!(size <= bytes.len(), "more is read than was sent");
+    assert_eq!(spdy_read(&written), kept, "what is written is read again");
+}
+
+/// The frames before the end, or before what is no frame.
+fn spdy_read(bytes: &[u8]) -> Vec<Frame> {
+    let (mut reader, mut frames) = (FrameReader::new(bytes), Vec::new());
+    while let Ok(Some(frame)) = ready(reader.next()) {
+        frames.push(frame);
+    }
+    frames
+}
+
+/// The outcome of what waits for nothing.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => panic!("memory is always ready"),
     }
 }

@@ -1,5 +1,6 @@
 //! The server behind an APIService: the way to it, and the server's own requests to it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use tokio::time::timeout_at;
 use super::api_service::RemoteServer;
 use super::remote_user;
 use crate::auth::User;
+use crate::base::dial::Dial;
 use crate::meta::go;
 use crate::proxy::{Location, RequestBody, Scheme, Transport, TransportConfig, empty};
 use crate::webhook::ServiceResolver;
@@ -56,18 +58,24 @@ impl Answer {
 
 impl Backend {
     /// Returns the way to a server, to which this one presents a certificate.
-    pub fn new(remote: RemoteServer, cert: Option<ClientCert>) -> Self {
+    pub fn new(
+        remote: RemoteServer,
+        cert: Option<ClientCert>,
+        dialer: Option<Arc<dyn Dial>>,
+    ) -> Self {
         let service = &remote.service;
         let trust = match (remote.skips_verification, remote.ca_bundle.is_empty()) {
             (true, _) => Trust::All,
             (false, true) => Trust::System,
             (false, false) => Trust::Bundle(remote.ca_bundle.clone()),
         };
+        let direct = TransportConfig::new(trust);
         let transport = Transport::new(TransportConfig {
+            dialer: dialer.unwrap_or_else(|| direct.dialer.clone()),
             cert,
             server_name: Some(format!("{}.{}.svc", service.name, service.namespace)),
             speaks_http2: true,
-            ..TransportConfig::new(trust)
+            ..direct
         });
         Self { remote, transport }
     }

@@ -37,6 +37,7 @@ pub use routes::Route;
 use routes::Routes;
 
 use crate::base::clock::Clock;
+use crate::base::dial::Network;
 use crate::base::random;
 use crate::controlplane::informer::Informers;
 use crate::controlplane::loopback_client::LoopbackClient;
@@ -83,7 +84,10 @@ impl Aggregator {
     /// The store's, of the first lists.
     pub async fn start(deps: AggregatorDeps, informers: &Informers) -> Result<Arc<Self>> {
         let catalog = deps.catalog;
-        let routes = Arc::new(Routes::new(deps.cert));
+        let routes = Arc::new(Routes::new(
+            deps.cert,
+            deps.services.egress().dialer(Network::Cluster),
+        ));
         catalog.attach(routes.clone());
         informers
             .start(store(&deps.registry, &gvr())?, catalog.clone())

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::api_service::ApiService;
 use super::backend::Backend;
 use super::catalog::{Catalog, Observer};
+use crate::base::dial::Dial;
 use crate::webhook::tls::ClientCert;
 
 /// An APIService whose requests go to another server.
@@ -24,13 +25,16 @@ pub struct Routes {
     by_version: ArcSwap<HashMap<String, Arc<Route>>>,
     /// The certificate that this server presents to others.
     cert: Mutex<Option<ClientCert>>,
+    /// The dialer of their network; `None` where connections are direct.
+    dialer: Option<Arc<dyn Dial>>,
 }
 
 impl Routes {
     /// Returns routes to servers to which this one presents a certificate.
-    pub fn new(cert: Option<ClientCert>) -> Self {
+    pub fn new(cert: Option<ClientCert>, dialer: Option<Arc<dyn Dial>>) -> Self {
         Self {
             cert: Mutex::new(cert),
+            dialer,
             ..Self::default()
         }
     }
@@ -85,7 +89,10 @@ impl Routes {
         let known = self.backend(&service.name);
         let backend = known
             .filter(|known| !anew && known.remote == *remote)
-            .unwrap_or_else(|| Arc::new(Backend::new(remote.clone(), self.cert.lock().clone())));
+            .unwrap_or_else(|| {
+                let (cert, dialer) = (self.cert.lock().clone(), self.dialer.clone());
+                Arc::new(Backend::new(remote.clone(), cert, dialer))
+            });
         let route = Arc::new(Route {
             service: service.clone(),
             backend,

@@ -7,6 +7,7 @@ pub mod blocking;
 pub mod backoff;
 pub mod coop;
 pub mod clock;
+pub mod dial;
 pub mod files;
 pub mod latch;
 pub mod random;

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 
 use super::loopback_client::LoopbackClient;
 use crate::admission::Objects;
+use crate::base::dial::Egress;
 use crate::meta::selector::labels::LabelSelector;
 use crate::meta::{Gvr, go, json};
 use crate::webhook::{ServiceResolver, cluster_address, endpoint_address};
@@ -19,6 +20,7 @@ pub struct ClusterServices {
     to_endpoints: bool,
     /// The address of this server itself, for `kubernetes.default.svc`.
     own_address: SocketAddr,
+    egress: Egress,
 }
 
 impl ClusterServices {
@@ -36,12 +38,22 @@ impl ClusterServices {
             client,
             to_endpoints,
             own_address,
+            egress: Egress::default(),
         }
+    }
+
+    /// Reaches Services and other servers by some ways.
+    pub fn with_egress(self, egress: Egress) -> Self {
+        Self { egress, ..self }
     }
 }
 
 #[async_trait]
 impl ServiceResolver for ClusterServices {
+    fn egress(&self) -> Egress {
+        self.egress.clone()
+    }
+
     async fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<String, String> {
         if (namespace, name, port) == ("default", "kubernetes", 443) {
             return Ok(self.own_address.to_string());

@@ -8,9 +8,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::base::dial::Dial;
 use crate::meta::status::Result;
 use crate::meta::{Object, Status, str_at};
-use crate::proxy::{Dial, Direct, Location, Scheme, Transport, TransportConfig};
+use crate::proxy::{Direct, Location, Scheme, Transport, TransportConfig};
 use crate::webhook::tls::{ClientCert, Trust};
 
 /// The port of kubelets whose node names none.

@@ -53,6 +53,8 @@ pub struct Config {
     pub(crate) requests: Requests,
     pub(crate) browsers: Browsers,
     pub(crate) kubelet: KubeletConfig,
+    /// The file of an EgressSelectorConfiguration.
+    pub(crate) egress: Option<PathBuf>,
     pub(crate) shutdown: Shutdown,
     /// The controllers that run inside this server.
     pub(crate) controllers: Vec<Controller>,
@@ -354,6 +356,7 @@ impl Config {
             aggregation: Aggregation::from_flags(flags)?,
             requests: Requests::from_flags(flags)?,
             browsers: Browsers::from_flags(flags)?,
+            egress: path(flags, "egress-selector-config-file"),
             kubelet: KubeletConfig {
                 certificate_authority: path(flags, "kubelet-certificate-authority"),
                 client: CertFiles::of_flags(

@@ -99,6 +99,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("disable-admission-plugins", WIRE, "new_pods_are_as_the_flags_say"),
     ("disable-http2-serving", WIRE, "tls_is_as_the_flags_say"),
     ("disabled-metrics", METRICS, "the_flags_of_metrics_are_obeyed"),
+    ("egress-selector-config-file", "tests/streams/egress.rs", "nodes_and_pods_are_reached_through_the_proxy"),
     ("enable-admission-plugins", HONESTY, "a_plugin_that_is_asked_for_runs"),
     ("enable-aggregator-routing", "tests/attacks/webhooks.rs", "services_lead_to_webhooks"),
     ("enable-bootstrap-token-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),

@@ -15,31 +15,16 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::location::{Location, Scheme};
-use crate::webhook::connector::{ConnectError, HTTP_2, TLS_TIMEOUT, dial, io_text};
+use crate::base::dial::{ConnectError, Dial, Io};
+use crate::webhook::connector::{HTTP_2, TLS_TIMEOUT, dial, io_text};
 
 /// The silence of a server after which TCP probes it (client-go `transport/cache.go`).
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-
-/// A stream of bytes in both directions.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
-
-/// Opens connections to addresses.
-#[async_trait]
-pub trait Dial: Send + Sync {
-    /// Connects to a host and port.
-    ///
-    /// # Errors
-    /// There is no connection; with Go's text.
-    async fn dial(&self, address: &str) -> Result<Box<dyn Io>, ConnectError>;
-}
 
 /// Connects to the address itself.
 #[derive(Clone, Copy, Debug)]

@@ -25,7 +25,7 @@ mod tunnel;
 mod upgrade;
 mod websocket;
 
-pub use connector::{Dial, Direct};
+pub use connector::Direct;
 pub use error::ProxyError;
 pub use forward::{Options, forward};
 pub use headers::settle_connection;

@@ -7,12 +7,13 @@ use http::{Request, Response};
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::connector::{Connector, Dial, Direct, Io};
+use super::connector::{Connector, Direct};
 use super::error;
 use super::inbound::{RequestBody, ResponseBody};
 use super::lanes::Lanes;
 use super::location::Location;
-use crate::webhook::connector::{ConnectError, HTTP_1_1, HTTP_2};
+use crate::base::dial::{ConnectError, Dial, Io};
+use crate::webhook::connector::{HTTP_1_1, HTTP_2};
 use crate::webhook::tls::{self, ClientCert, Trust};
 
 /// Connections to a server that are kept while nobody uses them (client-go `idleConnsPerHost`).

@@ -8,6 +8,7 @@ use crate::audit::{
     Union, WebhookBackend,
 };
 use crate::base::clock::Clock;
+use crate::base::dial::{Egress, Network};
 use crate::options::audit::{AuditConfig, LogConfig, Strategy, WebhookConfig};
 use crate::webhook::{Remote, RetryDelays};
 
@@ -19,7 +20,11 @@ const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// The policy or the file of the webhook is wrong, or the log cannot be written.
-pub fn start(config: &AuditConfig, clock: &Clock) -> Result<Option<Arc<Auditor>>, String> {
+pub fn start(
+    config: &AuditConfig,
+    egress: &Egress,
+    clock: &Clock,
+) -> Result<Option<Arc<Auditor>>, String> {
     let policy = config.policy.as_deref().map(Policy::load).transpose();
     let policy = policy.map_err(|why| format!("loading audit policy file: {why}"))?;
     let mut backends = Vec::new();
@@ -28,7 +33,7 @@ pub fn start(config: &AuditConfig, clock: &Clock) -> Result<Option<Arc<Auditor>>
         backends.push(backend(exporter, &log.strategy));
     }
     if let Some(webhook) = config.webhook.as_ref().filter(|_| policy.is_some()) {
-        let exporter = open_webhook(webhook)?;
+        let exporter = open_webhook(webhook, egress)?;
         backends.push(backend(exporter, &webhook.strategy));
     }
     let Some(policy) = policy else {
@@ -48,9 +53,10 @@ fn open_log(config: &LogConfig, clock: &Clock) -> Result<LogBackend, String> {
     Ok(LogBackend::new(file, config.format))
 }
 
-fn open_webhook(config: &WebhookConfig) -> Result<WebhookBackend, String> {
+fn open_webhook(config: &WebhookConfig, egress: &Egress) -> Result<WebhookBackend, String> {
     let remote = Remote::read(&config.file, WEBHOOK_TIMEOUT)
-        .map_err(|why| format!("initializing audit webhook: {why}"))?;
+        .map_err(|why| format!("initializing audit webhook: {why}"))?
+        .with_dialer(egress.dialer(Network::ControlPlane));
     let delays = RetryDelays::starting_at(config.initial_backoff);
     Ok(WebhookBackend::new(remote, delays))
 }

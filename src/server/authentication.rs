@@ -21,6 +21,7 @@ use crate::auth::authn::token_webhook::TokenWebhook;
 use crate::auth::authn::x509::CaBundle;
 use crate::auth::authn::{Chain, Options};
 use crate::base::clock::Clock;
+use crate::base::dial::Network;
 use crate::base::latch::Latch;
 use crate::builtin::authentication::{TokenReviewer, TokenVerdict};
 use crate::meta::go;
@@ -150,13 +151,13 @@ pub fn build(
         }),
         bootstrap_tokens: config.authentication.bootstrap_tokens.then_some(objects),
         jwt: None,
-        token_webhook: token_webhook(config, &api_audiences, clock)?,
+        token_webhook: token_webhook(deps, &api_audiences, clock)?,
         anonymous: Anonymous::default(),
         api_audiences,
     };
     check_overlap(&options)?;
     let chain = Arc::new(Chain::new(options, clock.clone()));
-    let watched = authentication_config::set_up(config, &chain, server, clock)?;
+    let watched = authentication_config::set_up(deps, &chain, server, clock)?;
     let made = Authentication {
         chain,
         issuer: match (&external, signing_key) {
@@ -192,11 +193,11 @@ fn front_proxy(identity: &Identity) -> Result<Option<FrontProxy>, CertError> {
 }
 
 fn token_webhook(
-    config: &Config,
+    deps: &ServerDeps,
     api_audiences: &[String],
     clock: &Clock,
 ) -> Result<Option<Arc<TokenWebhook>>, SetupError> {
-    let Some(given) = &config.authentication.token_webhook else {
+    let Some(given) = &deps.config.authentication.token_webhook else {
         return Ok(None);
     };
     let made = TokenWebhook::new(
@@ -208,7 +209,8 @@ fn token_webhook(
     );
     let flag = "authentication-token-webhook-config-file";
     let made = made.map_err(|why| CredentialFile::of_flag(flag, &given.kubeconfig).error(why))?;
-    Ok(Some(Arc::new(made)))
+    let dialer = deps.egress.dialer(Network::ControlPlane);
+    Ok(Some(Arc::new(made.with_dialer(dialer))))
 }
 
 /// Each judges by another file from now on, unless that cannot be understood: then by the one
@@ -392,6 +394,7 @@ mod tests {
             reflector: None,
             storage_overrides: Default::default(),
             health: Arc::default(),
+            egress: Default::default(),
             auditor: None,
             shutdown: Shutdown::new(),
         };

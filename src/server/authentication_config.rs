@@ -9,6 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::authentication::SetupError;
 use super::reload::WatchedFiles;
+use super::run::ServerDeps;
 use crate::auth::authn::Chain;
 use crate::auth::authn::openid::configuration::{Anonymous, Configuration};
 use crate::auth::authn::openid::validation::{self, Mapper};
@@ -16,6 +17,7 @@ use crate::auth::authn::openid::{JwtAuthenticators, forget};
 use crate::auth::authz::aggregate;
 use crate::auth::authz::configuration::AuthorizerType;
 use crate::base::clock::Clock;
+use crate::base::dial::Egress;
 use crate::meta::{ErrorList, Path, go};
 use crate::options::authentication::Jwt;
 use crate::options::config::Config;
@@ -56,11 +58,12 @@ struct Loaded {
 /// # Errors
 /// Files that cannot be read, and configurations that are not valid, with the paths of the fields.
 pub fn set_up(
-    config: &Config,
+    deps: &ServerDeps,
     chain: &Arc<Chain>,
     server: &str,
     clock: &Clock,
 ) -> Result<Option<WatchedFiles>, SetupError> {
+    let config = &deps.config;
     let jwt = &config.authentication.jwt;
     let disallowed = &config.service_accounts.issuers;
     let Loaded {
@@ -70,9 +73,15 @@ pub fn set_up(
     } = load(jwt, disallowed)?;
     let anonymous = anonymous(config, configuration.anonymous.as_ref())?;
     let algorithms = &jwt.signing_algorithms;
-    let authenticators =
-        JwtAuthenticators::start(&configuration, mappers, algorithms, clock, server)
-            .map_err(SetupError::Configuration)?;
+    let authenticators = JwtAuthenticators::start(
+        &configuration,
+        mappers,
+        algorithms,
+        &deps.egress,
+        clock,
+        server,
+    )
+    .map_err(SetupError::Configuration)?;
     chain.change(|options| {
         options.jwt = Some(Arc::new(authenticators));
         options.anonymous = anonymous;
@@ -85,6 +94,7 @@ pub fn set_up(
         disallowed: disallowed.clone(),
         algorithms: algorithms.clone(),
         server: server.to_owned(),
+        egress: deps.egress.clone(),
         clock: clock.clone(),
         pending: Mutex::default(),
     };
@@ -169,6 +179,7 @@ struct Follower {
     disallowed: Vec<String>,
     algorithms: Vec<String>,
     server: String,
+    egress: Egress,
     clock: Clock,
     issuers: Mutex<Vec<String>>,
     /// The configuration whose issuers are not ready yet.
@@ -211,6 +222,7 @@ impl Follower {
             &configuration,
             mappers,
             &self.algorithms,
+            &self.egress,
             &self.clock,
             &self.server,
         )?;

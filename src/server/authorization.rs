@@ -9,6 +9,7 @@ use crate::auth::authz::configuration::{AuthorizerType, Configuration};
 use crate::auth::authz::node::{NodeAuthorizer, NodeGraph};
 use crate::auth::authz::{Persistent, RbacStore, ReloadableAuthorizer};
 use crate::base::clock::Clock;
+use crate::base::dial::{Egress, Network};
 use crate::controlplane::bootstrap;
 use crate::controlplane::event_handlers::watch_node_graph;
 use crate::controlplane::informer::Informers;
@@ -76,6 +77,7 @@ fn policies(config: &options::Authorization) -> Result<PolicyList, CertError> {
 /// Files that cannot be read or understood, and the store's.
 pub async fn build(
     config: &options::Authorization,
+    egress: &Egress,
     registry: &Registry,
     rbac: &Arc<RbacStore>,
     informers: &Informers,
@@ -85,7 +87,10 @@ pub async fn build(
         configuration,
         file,
     } = load(config)?;
-    let mut persistent = Persistent::default();
+    let mut persistent = Persistent {
+        webhooks: egress.dialer(Network::ControlPlane),
+        ..Persistent::default()
+    };
     if configuration.has(AuthorizerType::Rbac) {
         persistent.rbac = Some(rbac.clone());
     }

@@ -28,6 +28,7 @@ use crate::auth::authz::configuration::AuthorizerType;
 use crate::auth::authz::rbac::RbacStore;
 use crate::auth::impersonation::Impersonation;
 use crate::base::clock::Clock;
+use crate::base::dial::Network;
 use crate::base::random;
 use crate::cacher::EncodingCache;
 use crate::controlplane::bootstrap::{self, FrontProxy, Params};
@@ -221,13 +222,21 @@ async fn start_informers(
     let client = Arc::new(LoopbackClient::new(registry.clone()));
     let to_endpoints = deps.config.services.routes_to_endpoints;
     let bound = SocketAddr::new(deps.config.serving.bind_address, deps.advertise.port());
-    let services: Arc<dyn ServiceResolver> =
-        Arc::new(ClusterServices::new(client.clone(), to_endpoints, bound));
+    let services: Arc<dyn ServiceResolver> = Arc::new(
+        ClusterServices::new(client.clone(), to_endpoints, bound).with_egress(deps.egress.clone()),
+    );
     let extensions = extensions(&registry, stores, &services, hooks, &informers).await?;
     let identity = bootstrap::identity(&hostname());
     let config = &deps.config.authorization;
-    let authorization =
-        authorization::build(config, &registry, &rbac, &informers, &identity).await?;
+    let authorization = authorization::build(
+        config,
+        &deps.egress,
+        &registry,
+        &rbac,
+        &informers,
+        &identity,
+    )
+    .await?;
     let counts = authorization.authorizer.starts_with(AuthorizerType::Rbac);
     watched.extend(authorization.watched);
     watch_registrations(&registry, &registrations, &informers).await?;
@@ -324,7 +333,7 @@ fn filter_chain(
             authorizer: cluster.authorizer,
             rbac: cluster.rbac,
             token_reviewer: authentication.chain.clone(),
-            kubelets: kubelets(config)?,
+            kubelets: kubelets(deps)?,
             websockets_at_kubelets: config.feature_gates.enabled("ExtendWebSocketsToKubelet"),
             clock,
             bodies: BodyBudget::new(MAX_ALL_BODIES),
@@ -363,8 +372,9 @@ fn caches(deps: &ServerDeps) -> Caches {
 }
 
 /// Returns the way to kubelets.
-fn kubelets(config: &Config) -> Result<Kubelets, BuildError> {
-    Kubelets::new(config.kubelet.clone(), None).map_err(BuildError::Kubelets)
+fn kubelets(deps: &ServerDeps) -> Result<Kubelets, BuildError> {
+    let dialer = deps.egress.dialer(Network::Cluster);
+    Kubelets::new(deps.config.kubelet.clone(), dialer).map_err(BuildError::Kubelets)
 }
 
 /// Returns the admission plugins that are to run, and logs which they are.

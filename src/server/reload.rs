@@ -479,6 +479,7 @@ mod tests {
             health: Arc::default(),
             auditor: None,
             shutdown: Shutdown::new(),
+            egress: Default::default(),
         };
         let (_, serving) = tls::set_up(&config.serving, &deps.identity.serving).expect("TLS");
         let authentication =

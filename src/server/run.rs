@@ -28,6 +28,7 @@ use crate::audit::Auditor;
 use crate::auth::authn::service_account::Issuer;
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
+use crate::base::dial::Egress;
 use crate::base::supervise::{FailureTracker, catch_panic};
 use crate::builtin;
 use crate::cacher::Reflector;
@@ -35,6 +36,7 @@ use crate::controllers::{self, ControllerDeps};
 use crate::controlplane::endpoint_reconciler::EndpointReconciler;
 use crate::controlplane::informer::Informers;
 use crate::discovery::version;
+use crate::egress;
 use crate::etcd_stand_in::{self, Handover};
 use crate::meta::tree::STACK_BYTES;
 use crate::options::certificates::{self, Admin, CertError, Identity};
@@ -79,6 +81,8 @@ pub enum RunError {
     Encryption(String),
     #[error("{0}")]
     Audit(String),
+    #[error("{0}")]
+    Egress(String),
     #[error("listening on {address}: {source}")]
     Listen {
         address: SocketAddr,
@@ -108,6 +112,8 @@ pub struct ServerDeps {
     /// `None` if nothing is audited.
     pub auditor: Option<Arc<Auditor>>,
     pub shutdown: Shutdown,
+    /// The ways to other servers.
+    pub egress: Egress,
 }
 
 /// Runs what the program is called: a stand-in for etcd under that name, else the server.
@@ -269,12 +275,14 @@ pub async fn prepare(
     if let Some(folder) = &config.data_dir {
         data_dir::secure(folder);
     }
-    let auditor = auditing::start(&config.audit, &clock).map_err(RunError::Audit)?;
+    let egress = config.egress.as_deref().map(egress::load).transpose();
+    let egress = egress.map_err(RunError::Egress)?.unwrap_or_default();
+    let auditor = auditing::start(&config.audit, &egress, &clock).map_err(RunError::Audit)?;
     let health = Arc::new(Health::default());
     // The store comes first: it is what a second server on the same directory fails on.
     let (etcd_files, mut etcds) = (reload::etcd_files(&config.storage)?, Vec::new());
     let encryption = encryption(&config.storage, &health, shutdown).await?;
-    let storage = open_storage(&config, encryption.as_ref(), &mut etcds).await?;
+    let storage = open_storage(&config, encryption.as_ref(), &egress, &mut etcds).await?;
     let advertise = advertise_address(&config);
     let (identity, own_files) = certificates::make(&config, advertise, clock.now())?;
     let identity = Arc::new(identity);
@@ -289,7 +297,7 @@ pub async fn prepare(
     let written = write_own_files(own_files, identity.admin.clone(), address);
     let backend = Backend::new(storage, &config.storage);
     let storage_overrides =
-        open_overrides(&config.storage, encryption.as_ref(), &mut etcds).await?;
+        open_overrides(&config.storage, encryption.as_ref(), &egress, &mut etcds).await?;
     health::add_basics(&health);
     health::add_storage(&health, &config, &backend);
     health::add_overrides(&health, &config, &storage_overrides);
@@ -303,6 +311,7 @@ pub async fn prepare(
         health,
         auditor,
         shutdown: shutdown.clone(),
+        egress,
     };
     let BuiltServer {
         chain,
@@ -440,6 +449,7 @@ fn readable(
 async fn open_storage(
     config: &Config,
     encryption: Option<&Arc<Transformers>>,
+    egress: &Egress,
     etcds: &mut Vec<Arc<Etcd3>>,
 ) -> Result<Arc<dyn Storage>, RunError> {
     if config.storage.etcd_servers.is_empty() {
@@ -447,7 +457,7 @@ async fn open_storage(
         let embedded = Arc::new(Embedded::open_on(config.storage.medium, folder)?);
         return Ok(readable(embedded, encryption, &config.storage.prefix));
     }
-    let etcd = open_etcd(&config.storage, &config.storage.etcd_servers, etcds).await?;
+    let etcd = open_etcd(&config.storage, &config.storage.etcd_servers, egress, etcds).await?;
     Ok(readable(etcd, encryption, &config.storage.prefix))
 }
 
@@ -455,11 +465,12 @@ async fn open_storage(
 async fn open_overrides(
     config: &StorageConfig,
     encryption: Option<&Arc<Transformers>>,
+    egress: &Egress,
     etcds: &mut Vec<Arc<Etcd3>>,
 ) -> Result<StorageOverrides, RunError> {
     let mut backends = Vec::new();
     for servers in StorageOverrides::servers(&config.etcd_overrides) {
-        let etcd = open_etcd(config, &servers, etcds).await?;
+        let etcd = open_etcd(config, &servers, egress, etcds).await?;
         let storage = readable(etcd, encryption, &config.prefix);
         backends.push(Backend::new(storage, config));
     }
@@ -470,6 +481,7 @@ async fn open_overrides(
 async fn open_etcd(
     given: &StorageConfig,
     servers: &[String],
+    egress: &Egress,
     etcds: &mut Vec<Arc<Etcd3>>,
 ) -> Result<Arc<dyn Storage>, RunError> {
     let (cert_file, key_file) = given
@@ -485,6 +497,7 @@ async fn open_etcd(
         // Each check has its own limit.
         health_timeout: given.health_timeout.max(given.ready_timeout),
         lease_reuse: given.lease_reuse,
+        egress: egress.clone(),
         ..etcd3::Config::default()
     })
     .await?;

@@ -26,6 +26,8 @@ use super::ServiceReference;
 use super::proxy::Proxies;
 use super::service::ServiceResolver;
 use super::tls::error_text;
+pub use crate::base::dial::ConnectError;
+use crate::base::dial::{Dial, Io};
 
 /// The time that a TCP connection may take (client-go `transport/cache.go`).
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,11 +37,6 @@ pub const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 pub const HTTP_2: &[u8] = b"h2";
 /// The protocol name of HTTP/1.1.
 pub const HTTP_1_1: &[u8] = b"http/1.1";
-
-/// An error on the way to a connection, with Go's text.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ConnectError(pub String);
 
 /// The proxies to connect through.
 #[derive(Clone)]
@@ -67,6 +64,8 @@ pub struct Connector {
     pub server_name: Option<String>,
     pub tls: TlsConnector,
     pub proxy: Proxy,
+    /// The dialer, of proxies too; `None` where connections are direct.
+    pub dialer: Option<Arc<dyn Dial>>,
 }
 
 impl Connector {
@@ -85,7 +84,7 @@ impl Connector {
             .filter(|(service, _)| (host, port) == (service.host().as_str(), service.port));
         let stream = match (self.proxy.of(&uri), service) {
             (Some(proxy), _) => {
-                let mut tunnel = Tunnel::new(proxy.uri().clone(), Direct);
+                let mut tunnel = Tunnel::new(proxy.uri().clone(), ToProxy(self.dialer.clone()));
                 if let Some(auth) = proxy.basic_auth() {
                     tunnel = tunnel.with_auth(auth.clone());
                 }
@@ -98,9 +97,9 @@ impl Connector {
             }
             (None, Some((service, resolver))) => {
                 let found = resolver.resolve(&service.namespace, &service.name, port);
-                dial(&found.await.map_err(ConnectError)?).await?
+                open(self.dialer.as_ref(), &found.await.map_err(ConnectError)?).await?
             }
-            (None, None) => dial(&authority(host, port)).await?,
+            (None, None) => open(self.dialer.as_ref(), &authority(host, port)).await?,
         };
         if plain {
             return Ok(WebhookConnection::Plain(TokioIo::new(stream)));
@@ -117,6 +116,14 @@ fn authority(host: &str, port: u16) -> String {
     match host.contains(':') {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
+    }
+}
+
+/// Connects to an address as a dialer does, or directly.
+async fn open(dialer: Option<&Arc<dyn Dial>>, address: &str) -> Result<Box<dyn Io>, ConnectError> {
+    match dialer {
+        Some(dialer) => dialer.dial(address).await,
+        None => Ok(Box::new(dial(address).await?)),
     }
 }
 
@@ -161,18 +168,20 @@ impl Service<Uri> for Connector {
 }
 
 /// Connects to a proxy.
-struct Direct;
+#[derive(Clone)]
+struct ToProxy(Option<Arc<dyn Dial>>);
 
-impl Service<Uri> for Direct {
-    type Response = TokioIo<TcpStream>;
+impl Service<Uri> for ToProxy {
+    type Response = TokioIo<Box<dyn Io>>;
     type Error = ConnectError;
-    type Future = BoxFuture<'static, Result<TokioIo<TcpStream>, ConnectError>>;
+    type Future = BoxFuture<'static, Result<Self::Response, ConnectError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
+        let dialer = self.0.clone();
         Box::pin(async move {
             if uri.scheme_str() != Some("http") {
                 let why = format!("proxies are connected to by http only, not by {uri}");
@@ -181,15 +190,15 @@ impl Service<Uri> for Direct {
             let host = uri.host().unwrap_or_default();
             let host = host.trim_start_matches('[').trim_end_matches(']');
             let address = authority(host, uri.port_u16().unwrap_or(80));
-            dial(&address).await.map(TokioIo::new)
+            open(dialer.as_ref(), &address).await.map(TokioIo::new)
         })
     }
 }
 
 /// An open connection.
 pub enum WebhookConnection {
-    Tls(Box<TokioIo<TlsStream<TcpStream>>>),
-    Plain(TokioIo<TcpStream>),
+    Tls(Box<TokioIo<TlsStream<Box<dyn Io>>>>),
+    Plain(TokioIo<Box<dyn Io>>),
 }
 
 impl Connection for WebhookConnection {

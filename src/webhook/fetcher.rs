@@ -17,6 +17,7 @@ use super::connector::{Connector, HTTP_1_1, HTTP_2, Proxy, cause};
 use super::endpoint::{IDLE_TIMEOUT, MAX_IDLE};
 use super::proxy::Proxies;
 use super::tls;
+use crate::base::dial::Dial;
 use crate::meta::go;
 
 /// Redirects that are followed (Go's `http.Client`).
@@ -46,7 +47,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// A bundle without certificates.
-    pub fn new(ca_bundle: &[u8]) -> Result<Self, String> {
+    pub fn new(ca_bundle: &[u8], dialer: Option<Arc<dyn Dial>>) -> Result<Self, String> {
         let trust = match ca_bundle {
             [] => tls::Trust::System,
             bundle => tls::Trust::Bundle(bundle.to_vec()),
@@ -57,6 +58,7 @@ impl Fetcher {
             server_name: None,
             tls: TlsConnector::from(Arc::new(tls)),
             proxy: Proxy::FromEnvironment(Arc::new(Proxies::from_env())),
+            dialer,
         };
         let http = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())

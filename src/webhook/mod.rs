@@ -30,6 +30,7 @@ pub use remote::{Expected, Remote, RetryDelays};
 pub use service::NoServices;
 pub use service::{ServiceResolver, cluster_address, endpoint_address};
 
+use crate::base::dial::{Dial, Network};
 use crate::meta::go::{self, url};
 use crate::meta::{Value, i64_at, str_at, value_at};
 use connector::{Connector, HTTP_1_1, HTTP_2, Proxy};
@@ -212,12 +213,29 @@ impl Client {
         };
         let tls = tls::client_config(&trust, cert.flatten().as_ref(), protocols)?;
         let connector = Connector {
+            dialer: self.dialer(&config.place),
             server_name: service.as_ref().map(|(service, _)| service.host()),
             service,
             tls: TlsConnector::from(Arc::new(tls)),
             proxy: Proxy::FromEnvironment(self.proxies.clone()),
         };
         Ok(Endpoint::new(url, AGENT, auth, connector))
+    }
+
+    /// Returns the dialer of a place (apiserver `util/webhook/authentication.go`).
+    fn dialer(&self, place: &Place) -> Option<Arc<dyn Dial>> {
+        let network = match place {
+            // This server itself.
+            Place::Service(ServiceReference {
+                namespace,
+                name,
+                port: 443,
+                ..
+            }) if (namespace.as_str(), name.as_str()) == ("default", "kubernetes") => return None,
+            Place::Service(_) => Network::Cluster,
+            Place::Url(_) | Place::Nowhere => Network::ControlPlane,
+        };
+        self.services.egress().dialer(network)
     }
 }
 

@@ -17,6 +17,7 @@ use super::kubeconfig::KubeConfig;
 use super::proxy::Proxies;
 use super::{AuthInfo, CallError, ENDPOINT_LIFETIME, Limits, tls};
 use crate::base::blocking::run_blocking;
+use crate::base::dial::Dial;
 use crate::codec::json::TypeMeta;
 use crate::meta::{Value, go};
 
@@ -90,6 +91,8 @@ pub struct Remote {
     /// The delay before the second attempt.
     first_delay: Duration,
     endpoint: Mutex<Option<(Instant, Arc<Endpoint>)>>,
+    /// The dialer; `None` where connections are direct.
+    dialer: Option<Arc<dyn Dial>>,
 }
 
 /// Shows no secrets.
@@ -111,10 +114,20 @@ impl Remote {
             timeout,
             first_delay: FIRST_DELAY,
             endpoint: Mutex::default(),
+            dialer: None,
         };
         let endpoint = Arc::new(remote.open()?);
         *remote.endpoint.lock() = Some((Instant::now(), endpoint));
         Ok(remote)
+    }
+
+    /// Connects as a dialer does.
+    pub fn with_dialer(self, dialer: Option<Arc<dyn Dial>>) -> Self {
+        Self {
+            dialer,
+            endpoint: Mutex::default(),
+            ..self
+        }
     }
 
     /// Changes the delay before the second attempt.
@@ -224,6 +237,7 @@ impl Remote {
             server_name: config.server_name.clone(),
             tls: TlsConnector::from(Arc::new(tls)),
             proxy,
+            dialer: self.dialer.clone(),
         };
         let auth: AuthInfo = config.user.clone();
         Ok(Endpoint::new(

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use async_trait::async_trait;
 
+use crate::base::dial::Egress;
 use crate::base::random;
 use crate::meta::{Object, Value, go, i64_at, str_at, value_at};
 
@@ -15,6 +16,11 @@ pub trait ServiceResolver: Send + Sync {
     /// # Errors
     /// The text of the reason: there is no such Service, or nothing that one could connect to.
     async fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<String, String>;
+
+    /// The ways to Services, and to other servers.
+    fn egress(&self) -> Egress {
+        Egress::default()
+    }
 }
 
 /// Knows of no Services.

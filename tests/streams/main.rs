@@ -5,6 +5,8 @@
 
 mod admission;
 mod commands;
+mod egress;
+mod hostile;
 mod logs;
 mod ports;
 #[path = "../support/mod.rs"]

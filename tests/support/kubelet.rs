@@ -45,6 +45,8 @@ pub enum Act {
     Hold(Vec<u8>),
     /// These bytes, and then what the client says.
     Echo(Vec<u8>),
+    /// These bytes, and then the others again and again until the client leaves.
+    Flood(Vec<u8>, Vec<u8>),
     /// A command over SPDY: see [`Kubelet`].
     Command,
 }
@@ -222,6 +224,10 @@ impl Serving {
                 let (mut reader, mut writer) = split(stream);
                 let _ = tokio::io::copy(&mut reader, &mut writer).await;
                 let _ = writer.shutdown().await;
+            }
+            Act::Flood(first, again) => {
+                stream.write_all(&first).await?;
+                while stream.write_all(&again).await.is_ok() {}
             }
             Act::Command => {
                 let _ = command(stream, &seen).await;

@@ -2,6 +2,7 @@
 //! folder of its own, and its clients.
 #![allow(dead_code)] // every test crate uses a part
 
+pub mod connect_proxy;
 pub mod etcd;
 pub mod http;
 pub mod kubelet;

@@ -12,6 +12,7 @@ use super::cache::{self, Key, MAX_TOKENS, MAX_USER_BYTES};
 use super::{AuthnError, TokenUser};
 use crate::auth::User;
 use crate::base::clock::Clock;
+use crate::base::dial::Dial;
 use crate::codec::json::encode_value;
 use crate::meta::{Map, Value, array_at, bool_at, json, map_at, str_at};
 use crate::webhook::{Expected, Remote};
@@ -72,6 +73,14 @@ impl TokenWebhook {
             known: moka::sync::Cache::new(MAX_TOKENS as u64),
             clock,
         })
+    }
+
+    /// Connects as a dialer does.
+    pub fn with_dialer(self, dialer: Option<Arc<dyn Dial>>) -> Self {
+        Self {
+            remote: self.remote.with_dialer(dialer),
+            ..self
+        }
     }
 
     /// Returns the user of a token that is for one of `audiences` (any if there are none); `None`

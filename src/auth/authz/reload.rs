@@ -17,6 +17,7 @@ use super::{
 };
 use crate::auth::User;
 use crate::base::clock::Clock;
+use crate::base::dial::Dial;
 
 /// The authorizers that stay the same, whatever the configuration: those that a server began with.
 #[derive(Clone, Default)]
@@ -24,6 +25,8 @@ pub struct Persistent {
     pub node: Option<Arc<NodeAuthorizer>>,
     pub rbac: Option<Arc<RbacStore>>,
     pub abac: Option<Arc<PolicyList>>,
+    /// The dialer of the webhooks' network; `None` where connections are direct.
+    pub webhooks: Option<Arc<dyn Dial>>,
 }
 
 /// The authorizer of a server.
@@ -111,7 +114,8 @@ fn authorizer(
         AuthorizerType::AlwaysDeny => Arc::new(AlwaysDeny),
         AuthorizerType::Webhook => {
             let webhook = one.webhook.as_ref().ok_or_else(absent)?;
-            Arc::new(WebhookAuthorizer::new(&one.name, webhook, clock.clone())?)
+            let made = WebhookAuthorizer::new(&one.name, webhook, clock.clone())?;
+            Arc::new(made.with_dialer(persistent.webhooks.clone()))
         }
     })
 }

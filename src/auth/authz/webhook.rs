@@ -1,6 +1,7 @@
 //! The Webhook authorizer: it asks a remote service with a SubjectAccessReview, and keeps the
 //! answers for a while (apiserver `plugin/pkg/authorizer/webhook`).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -14,6 +15,7 @@ use super::{Attributes, Authorizer, Decision, UserRules, Verdict, aggregate, met
 use crate::auth::User;
 use crate::auth::cel::{self, Expression, Returns, Variable};
 use crate::base::clock::Clock;
+use crate::base::dial::Dial;
 use crate::meta::{Value, bool_at, str_at};
 use crate::webhook::{CallError, Expected, Remote};
 
@@ -68,6 +70,14 @@ impl WebhookAuthorizer {
             answers: moka::sync::Cache::new(MAX_ANSWERS),
             clock,
         })
+    }
+
+    /// Connects as a dialer does.
+    pub fn with_dialer(self, dialer: Option<Arc<dyn Dial>>) -> Self {
+        Self {
+            remote: self.remote.with_dialer(dialer),
+            ..self
+        }
     }
 
     /// Reports whether the webhook is to be asked.

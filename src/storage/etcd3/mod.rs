@@ -1,6 +1,7 @@
 //! The store in an etcd cluster, with the transactions and leases that kube-apiserver uses on it.
 //! Keys come complete.
 
+mod channel;
 mod error;
 mod lease;
 pub mod metrics;
@@ -29,6 +30,7 @@ use super::{
     ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchStream,
     WriteOutcome,
 };
+use crate::base::dial::{Egress, Network};
 use crate::base::supervise::FailureTracker;
 
 /// Timeout of establishing a connection.
@@ -72,6 +74,8 @@ pub struct Config {
     pub health_timeout: Duration,
     /// Maximum delay of a key's expiry, so that many keys can share a lease.
     pub lease_reuse: Duration,
+    /// The ways out of this server, of which etcd's counts.
+    pub egress: Egress,
 }
 
 impl Default for Config {
@@ -85,6 +89,7 @@ impl Default for Config {
             request_timeout: REQUEST_TIMEOUT,
             health_timeout: HEALTH_TIMEOUT,
             lease_reuse: lease::REUSE_MAX,
+            egress: Egress::default(),
         }
     }
 }
@@ -124,12 +129,19 @@ impl Clients {
             .with_keep_alive(KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT)
             .with_keep_alive_while_idle(true)
             .with_require_leader(true);
-        if let Some(tls) = config.tls()? {
-            options = options.with_tls(tls);
-        }
-        let all = Client::connect(&config.endpoints, Some(options))
-            .await
-            .map_err(|e| interpret(&e, 0))?;
+        let opened = match config.egress.dialer(Network::Etcd) {
+            Some(dialer) => {
+                let channel = channel::open(config, dialer)?;
+                Client::from_channel(channel, Some(options)).await
+            }
+            None => {
+                if let Some(tls) = config.tls()? {
+                    options = options.with_tls(tls);
+                }
+                Client::connect(&config.endpoints, Some(options)).await
+            }
+        };
+        let all = opened.map_err(|e| interpret(&e, 0))?;
         Ok(Self {
             kv: all.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES),
             watch: all

@@ -16,6 +16,7 @@ use super::validation::Mapper;
 use super::verifier::Conditions;
 use crate::auth::User;
 use crate::base::clock::Clock;
+use crate::base::dial::{Dial, Egress, Network};
 use crate::meta::go;
 use crate::webhook::Fetcher;
 
@@ -36,6 +37,33 @@ pub struct JwtAuthenticator {
     _task: AbortOnDropHandle<()>,
 }
 
+/// Returns the dialer of an issuer's network; `None` where connections are direct.
+///
+/// # Errors
+/// There is no such way out of this server.
+fn dialer(
+    issuer: &configuration::Issuer,
+    egress: &Egress,
+) -> Result<Option<Arc<dyn Dial>>, String> {
+    let name = issuer.egress_selector_type.as_str();
+    let network = match name {
+        "" => return Ok(None),
+        "controlplane" => Network::ControlPlane,
+        _ => Network::Cluster,
+    };
+    if egress.is_empty() {
+        return Err(format!(
+            "oidc: egress lookup required with egress selector type \"{name}\""
+        ));
+    }
+    if !egress.has(network) {
+        return Err(format!(
+            "oidc: egress lookup for \"{name}\" is not configured"
+        ));
+    }
+    Ok(egress.dialer(network))
+}
+
 impl JwtAuthenticator {
     /// # Errors
     /// The certificates of the issuer's authority cannot be used.
@@ -43,12 +71,16 @@ impl JwtAuthenticator {
         config: configuration::JwtAuthenticator,
         mapper: Mapper,
         algorithms: &[String],
+        egress: &Egress,
         clock: Clock,
         server: &str,
     ) -> Result<Self, String> {
         let issuer = &config.issuer;
-        let fetcher = Fetcher::new(issuer.certificate_authority.as_bytes())
-            .map_err(|why| format!("Failed to read the CA contents: {why}"))?;
+        let fetcher = Fetcher::new(
+            issuer.certificate_authority.as_bytes(),
+            dialer(issuer, egress)?,
+        )
+        .map_err(|why| format!("Failed to read the CA contents: {why}"))?;
         let conditions = Conditions {
             audiences: issuer.audiences.clone(),
             algorithms: algorithms.to_vec(),

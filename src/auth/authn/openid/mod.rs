@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::AuthnError;
 use crate::auth::User;
 use crate::base::clock::Clock;
+use crate::base::dial::Egress;
 use authenticator::JwtAuthenticator;
 use configuration::Configuration;
 use validation::Mapper;
@@ -42,11 +43,19 @@ impl JwtAuthenticators {
         configuration: &Configuration,
         mappers: Vec<Mapper>,
         algorithms: &[String],
+        egress: &Egress,
         clock: &Clock,
         server: &str,
     ) -> Result<Self, String> {
         let authenticators = configuration.jwt.iter().zip(mappers).map(|(one, mapper)| {
-            JwtAuthenticator::start(one.clone(), mapper, algorithms, clock.clone(), server)
+            JwtAuthenticator::start(
+                one.clone(),
+                mapper,
+                algorithms,
+                egress,
+                clock.clone(),
+                server,
+            )
         });
         authenticators.collect::<Result<_, _>>().map(Self)
     }

@@ -118,12 +118,7 @@ fn validate_issuer(errors: &mut ErrorList, path: &Path, issuer: &Issuer, disallo
     }
     let path = path.child("egressSelectorType");
     match issuer.egress_selector_type.as_str() {
-        "" => {}
-        // Upstream's text for a server without an egress selector, which this one is.
-        known @ ("controlplane" | "cluster") => {
-            let why = format!("oidc: egress lookup required with egress selector type \"{known}\"");
-            errors.invalid(&path, known, why);
-        }
+        "" | "controlplane" | "cluster" => {}
         other => {
             let why = "egress selector must be either controlplane or cluster";
             errors.invalid(&path, other, why);
