@@ -3,7 +3,8 @@
 #
 #   scripts/install-tools.sh build     what compiling needs: a C compiler
 #   scripts/install-tools.sh test      and what the tests need: openssl, curl, a real etcd 3.6 in .tools/bin
-#   scripts/install-tools.sh e2e       and a real kubectl, kube-controller-manager, kube-scheduler and sample-apiserver in .tools/bin
+#   scripts/install-tools.sh e2e       and a real kubectl, kube-controller-manager, kube-scheduler, sample-apiserver, prometheus and
+#                                      promtool in .tools/bin
 #   scripts/install-tools.sh envtest   what `build` installs, and a real kubectl in .tools/bin
 #   scripts/install-tools.sh bench     what `test` installs, and nginx to compare with
 #   scripts/install-tools.sh image     what `build` installs, and buildah to make the image with and look into it
@@ -98,6 +99,23 @@ e2e_tools() {
   local sample
   sample=$(pinned k8s.io/sample-apiserver)
   go_build sample-apiserver e2e ./cmd/sample-apiserver "$sample" ""
+  prometheus_tools
+}
+
+# Debian's Prometheus, unpacked and not installed: the package would start it as a service.
+prometheus_tools() {
+  if [ -x "$tools/bin/prometheus" ] && [ -x "$tools/bin/promtool" ]; then return; fi
+  command -v apt-get >/dev/null || { echo "prometheus is missing and this is no Debian: put prometheus and promtool into .tools/bin" >&2; exit 1; }
+  say "unpacking prometheus"
+  if [ ! -e "$tools/.apt-updated" ]; then
+    as_root apt-get update -qq
+    touch "$tools/.apt-updated"
+  fi
+  local folder
+  folder=$(mktemp -d)
+  (cd "$folder" && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .)
+  cp "$folder/usr/bin/prometheus" "$folder/usr/bin/promtool" "$tools/bin/"
+  rm -r "$folder"
 }
 
 bench_tools() {
@@ -118,5 +136,5 @@ case ${1:-e2e} in
   envtest) build && kubernetes_tools kubectl ;;
   bench) bench_tools ;;
   image) image_tools ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -13,6 +13,7 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -26,6 +27,7 @@ type rendered struct {
 	service *corev1.Service
 	secret  *corev1.Secret
 	set     *appsv1.StatefulSet
+	monitor map[string]any
 	notes   string
 }
 
@@ -69,6 +71,13 @@ func render(t *testing.T, values string) (rendered, error) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if strings.TrimSpace(string(document)) == "" {
+				continue
+			}
+			// It is the operator's, whose types are not here.
+			if strings.Contains(string(document), "kind: ServiceMonitor") {
+				if err := yaml.UnmarshalStrict(document, &out.monitor); err != nil {
+					t.Fatalf("%s: %v\n%s", name, err, document)
+				}
 				continue
 			}
 			object, _, err := decoder.Decode(document, nil, nil)
@@ -135,6 +144,47 @@ func TestDefaults(t *testing.T) {
 	}
 	if !strings.Contains(out.notes, "get secret dev-keelson-certs") {
 		t.Errorf("the notes do not name the secret:\n%s", out.notes)
+	}
+}
+
+func TestServiceMonitor(t *testing.T) {
+	out := must(t, "")
+	if out.monitor != nil {
+		t.Errorf("a ServiceMonitor that nobody asked for: %v", out.monitor)
+	}
+	token := string(out.secret.Data["metrics-token"])
+	if tokens := string(out.secret.Data["tokens.csv"]); len(token) != 48 || !strings.Contains(tokens, "\n"+token+",metrics,metrics,\"system:monitoring\"\n") {
+		t.Errorf("%q is not a token of tokens.csv that may read metrics", token)
+	}
+	out = must(t, `{metrics: {serviceMonitor: {enabled: true, interval: 5s, labels: {release: prometheus}}}}`)
+	labels, _, _ := unstructured.NestedStringMap(out.monitor, "metadata", "labels")
+	if labels["release"] != "prometheus" {
+		t.Errorf("labels %v", labels)
+	}
+	selector, _, _ := unstructured.NestedStringMap(out.monitor, "spec", "selector", "matchLabels")
+	for key, value := range selector {
+		if out.service.Labels[key] != value {
+			t.Errorf("it selects %s=%s, the service has %q", key, value, out.service.Labels[key])
+		}
+	}
+	endpoints, _, _ := unstructured.NestedSlice(out.monitor, "spec", "endpoints")
+	var paths []string
+	for _, endpoint := range endpoints {
+		endpoint := endpoint.(map[string]any)
+		paths = append(paths, endpoint["path"].(string))
+		if endpoint["port"] != out.service.Spec.Ports[0].Name || endpoint["interval"] != "5s" {
+			t.Errorf("endpoint %v", endpoint)
+		}
+		credentials, _, _ := unstructured.NestedStringMap(endpoint, "authorization", "credentials")
+		if credentials["name"] != out.secret.Name || credentials["key"] != "metrics-token" {
+			t.Errorf("credentials %v", credentials)
+		}
+		if name, _, _ := unstructured.NestedString(endpoint, "tlsConfig", "serverName"); name != "dev-keelson.team.svc" {
+			t.Errorf("the server is called %s", name)
+		}
+	}
+	if !slices.Equal(paths, []string{"/metrics", "/metrics/slis"}) {
+		t.Errorf("paths %v", paths)
 	}
 }
 
