@@ -83,7 +83,7 @@ impl Next for Router {
         ctx.is_routed = true;
         ctx.guard.set_routed();
         if is_from_api_server(&ctx.request) {
-            ctx.series().0.from_api_server();
+            ctx.series().0.count_api_server();
         }
         let info = &ctx.request.info;
         let response = if info.path.starts_with("//") {

@@ -30,50 +30,86 @@ pub enum Format {
     },
 }
 
-impl Format {
-    /// Returns the format that a client prefers (`expfmt.NegotiateIncludingOpenMetrics`).
-    pub fn negotiate(accept: &str) -> Self {
-        let mut ranges: Vec<(f32, Self)> = accept
-            .split(',')
-            .filter_map(|range| {
-                let mut parts = range.split(';').map(str::trim);
-                let media = parts.next().unwrap_or("");
-                let (mut version, mut quality) = ("", 1.0);
-                for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-                    match name {
-                        "version" => version = value,
-                        "q" => quality = value.parse().unwrap_or(1.0),
-                        _ => {}
-                    }
-                }
-                let format = match (media, version) {
-                    ("text/plain", "" | "0.0.4") => Self::Text,
-                    ("application/openmetrics-text", "1.0.0") => {
-                        Self::OpenMetrics { is_final: true }
-                    }
-                    ("application/openmetrics-text", "" | "0.0.1") => {
-                        Self::OpenMetrics { is_final: false }
-                    }
-                    _ => return None,
-                };
-                Some((quality, format))
-            })
-            .collect();
-        ranges.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-        ranges.first().map_or(Self::Text, |(_, format)| *format)
+/// The format that a client gets, and the way in which names that are not in the format's alphabet
+/// would be written. There are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    pub format: Format,
+    escaping: &'static str,
+}
+
+/// The ways in which names may be written; the first is that of clients who name none.
+const ESCAPINGS: [&str; 4] = ["underscores", "allow-utf-8", "dots", "values"];
+
+/// A range of an `Accept` header.
+struct Range<'a> {
+    media: &'a str,
+    version: &'a str,
+    escaping: &'a str,
+    quality: f32,
+}
+
+impl<'a> Range<'a> {
+    fn parse(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let mut range = Self {
+            media: parts.next().unwrap_or(""),
+            version: "",
+            escaping: "",
+            quality: 1.0,
+        };
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            match name {
+                "version" => range.version = value,
+                "escaping" => range.escaping = value,
+                "q" => range.quality = value.parse().unwrap_or(1.0),
+                _ => {}
+            }
+        }
+        range
+    }
+
+    fn format(&self) -> Option<Format> {
+        Some(match (self.media, self.version) {
+            ("text/plain", "" | "0.0.4") => Format::Text,
+            ("application/openmetrics-text", "1.0.0") => Format::OpenMetrics { is_final: true },
+            ("application/openmetrics-text", "" | "0.0.1") => {
+                Format::OpenMetrics { is_final: false }
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Negotiated {
+    /// Returns what a client prefers (`expfmt.NegotiateIncludingOpenMetrics`).
+    pub fn of(accept: &str) -> Self {
+        let mut ranges: Vec<Range<'_>> = accept.split(',').map(Range::parse).collect();
+        ranges.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+        let mut escaping = ESCAPINGS[0];
+        for range in &ranges {
+            let known = ESCAPINGS.into_iter().find(|known| *known == range.escaping);
+            escaping = known.unwrap_or(escaping);
+            if let Some(format) = range.format() {
+                return Self { format, escaping };
+            }
+        }
+        Self {
+            format: Format::Text,
+            escaping,
+        }
     }
 
     /// The media type of the page.
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Self::Text => "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",
-            Self::OpenMetrics { is_final: true } => {
-                "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores"
+    pub fn content_type(self) -> String {
+        let media = match self.format {
+            Format::Text => "text/plain; version=0.0.4",
+            Format::OpenMetrics { is_final: true } => "application/openmetrics-text; version=1.0.0",
+            Format::OpenMetrics { is_final: false } => {
+                "application/openmetrics-text; version=0.0.1"
             }
-            Self::OpenMetrics { is_final: false } => {
-                "application/openmetrics-text; version=0.0.1; charset=utf-8; escaping=underscores"
-            }
-        }
+        };
+        format!("{media}; charset=utf-8; escaping={}", self.escaping)
     }
 }
 
@@ -291,7 +327,20 @@ mod tests {
             ),
             ("text/plain;version=9;q=x,;;=,q", Format::Text),
         ] {
-            assert_eq!(Format::negotiate(accept), format, "{accept}");
+            assert_eq!(Negotiated::of(accept).format, format, "{accept}");
+        }
+        let of_prometheus_3 = "application/openmetrics-text;version=2;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.4,*/*;q=0.2";
+        for (accept, media) in [
+            (
+                of_prometheus_3,
+                "text/plain; version=0.0.4; charset=utf-8; escaping=allow-utf-8",
+            ),
+            (
+                "text/plain;escaping=none",
+                "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",
+            ),
+        ] {
+            assert_eq!(Negotiated::of(accept).content_type(), media);
         }
     }
 

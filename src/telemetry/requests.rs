@@ -327,7 +327,7 @@ impl RequestSeries {
     }
 
     /// Counts a request of an API server.
-    pub fn from_api_server(&self) {
+    pub fn count_api_server(&self) {
         let [verb, group, _, resource, sub, ..] = self.labels();
         SELF_REQUESTS.inc(&[verb, group, resource, sub]);
     }

@@ -13,7 +13,7 @@ use super::filters::HandlerChain;
 use crate::cacher::Reflector;
 use crate::endpoints::body::Body;
 use crate::endpoints::{Request, body, compress, respond};
-use crate::telemetry::exposition::{self, Format};
+use crate::telemetry::exposition::{self, Format, Negotiated};
 use crate::telemetry::{metrics, process, requests, work_queues};
 
 pub use declared::declare;
@@ -47,13 +47,12 @@ pub async fn slis(request: &Request) -> Response<Body> {
 
 /// Writes a page in the format that the client prefers, compressed if it takes that.
 async fn answer(request: &Request, render: impl Fn(Format) -> String) -> Response<Body> {
-    let format = Format::negotiate(&request.header(header::ACCEPT));
-    let mut response = Response::new(body::full(render(format)));
+    let wanted = Negotiated::of(&request.header(header::ACCEPT));
+    let mut response = Response::new(body::full(render(wanted.format)));
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static(format.content_type()),
-    );
+    if let Ok(media) = HeaderValue::try_from(wanted.content_type()) {
+        headers.insert(header::CONTENT_TYPE, media);
+    }
     if let Some(started) = process::start_seconds() {
         headers.insert(PROCESS_START, HeaderValue::from(started as u64));
     }
