@@ -140,10 +140,13 @@ fn fields_of_objects_are_read_as_their_schemas_say() {
         json!({"type": "object", "properties": {"replicas": {"type": "integer"}, "note": text}});
     let labels = json!({"type": "object", "additionalProperties": {"type": "string"}});
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let schema =
-        json!({"type": "object", "properties": {"spec": spec, "labels": labels, "any": any}});
+    let names = json!({"type": "array", "items": {"type": "string"}});
+    let schema = json!({"type": "object", "properties": {
+        "spec": spec, "labels": labels, "any": any, "names": names,
+    }});
     let object = json!({
-        "spec": {"replicas": 3, "note": null}, "labels": {"a": "b"}, "any": {"x": {"y": 1}}
+        "spec": {"replicas": 3, "note": null}, "labels": {"a": "b"}, "any": {"x": {"y": 1}},
+        "names": ["a"],
     });
     for (expr, want) in [
         ("self.spec.replicas <= 5", "true"),
@@ -155,6 +158,10 @@ fn fields_of_objects_are_read_as_their_schemas_say() {
         ("self.labels[dyn(1)] == 'b'", "no such overload"),
         ("'a' in self.labels", "true"),
         ("self.any == self.any", "true"),
+        ("dyn({4: 1}) == dyn(self.labels)", "false"),
+        ("self.names + ['b'] == ['a', 'b']", "true"),
+        ("dyn(self.names + ['b']) == 1", "no such overload"),
+        ("dyn(['a'] + ['b']) == 1", "false"),
     ] {
         assert_eq!(of_object(expr, &object, schema.clone()), want, "{expr}");
     }

@@ -63,6 +63,7 @@ var peaceful = []check{
 	{"AdmissionWebhook guards custom resources", webhooksGuardCustomResources},
 	{"AdmissionWebhook mutates custom resources", webhooksMutateCustomResources},
 	{"AdmissionWebhook guards CustomResourceDefinitions", webhooksGuardDefinitions},
+	{"OpenAPI v3 says the same as JSON and as protobuf", documents},
 	{"leader election by Lease", leaderElection},
 	{"events by both APIs", eventsOfBothAPIs},
 	{"watch-list tells the state, a bookmark, then changes", watchLists},

@@ -432,16 +432,14 @@ impl<'a> Value<'a> {
     /// Reports whether the value is what a field has that was never set.
     pub fn is_zero(&self) -> bool {
         match self {
-            Self::Null | Self::Optional(None) => true,
+            Self::Null => true,
             Self::Bool(value) => !value,
             Self::Int(number) => *number == 0,
             Self::Uint(number) => *number == 0,
             Self::Double(number) => *number == 0.0,
             Self::Duration(duration) => duration.is_zero(),
             Self::Struct(object) => &*object.name != JSON_PATCH && object.fields.is_empty(),
-            Self::Timestamp(_) | Self::Type(_) | Self::Optional(Some(_)) | Self::Extension(_) => {
-                false
-            }
+            Self::Timestamp(_) | Self::Type(_) | Self::Optional(_) | Self::Extension(_) => false,
             Self::String(_) | Self::Bytes(_) | Self::List(_) | Self::Map(_) => {
                 self.size() == Some(0)
             }

@@ -81,11 +81,13 @@ pub fn no_qualifier(key: &Value<'_>, of_variable: bool) -> Option<&'static str> 
             return None;
         }
         Value::Null if of_variable => "<nil>",
-        Value::List(List::Tree(_, schema)) if !schema.is_unknown() => match schema.list_type() {
-            ListType::Atomic => "*common.unstructuredList",
-            ListType::Set => "*common.unstructuredSetList",
-            ListType::Map(_) => "*common.unstructuredMapList",
-        },
+        Value::List(List::Tree(_, schema) | List::Typed(_, schema)) if !schema.is_unknown() => {
+            match schema.list_type() {
+                ListType::Atomic => "*common.unstructuredList",
+                ListType::Set => "*common.unstructuredSetList",
+                ListType::Map(_) => "*common.unstructuredMapList",
+            }
+        }
         Value::List(List::Tree(..)) if of_variable => "[]interface {}",
         Value::Map(Map::Tree(_, schema)) if !schema.is_unknown() => "*common.unstructuredMap",
         Value::Map(Map::Tree(..)) if of_variable => "map[string]interface {}",

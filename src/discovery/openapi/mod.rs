@@ -10,6 +10,7 @@ mod merge;
 mod operations;
 mod parameters;
 mod protobuf;
+mod protobuf_v3;
 mod remote;
 mod v2;
 mod v3;
@@ -39,6 +40,11 @@ pub use remote::{RemoteDocument, RemoteSpec};
 const PROTOBUF: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+];
+/// The media types of OpenAPI v3 as protobuf, likewise.
+const PROTOBUF_V3: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
 ];
 const V2: &str = "/openapi/v2";
 const V3: &str = "/openapi/v3";
@@ -72,6 +78,8 @@ struct Document {
     hash: String,
     /// The JSON, gzipped.
     body: OnceLock<Bytes>,
+    /// A document of version 3 as protobuf, gzipped.
+    protobuf: OnceLock<Bytes>,
 }
 
 /// The contents of a document.
@@ -202,6 +210,7 @@ impl OpenApi {
                     hash: v2.hash.clone(),
                     about: DocumentKind::Converted(v2.clone()),
                     body: OnceLock::new(),
+                    protobuf: OnceLock::new(),
                 })
             });
             Some((spec.path.clone(), document))
@@ -269,9 +278,10 @@ impl OpenApi {
         query: &str,
         headers: &HeaderMap,
     ) -> Response<Bytes> {
-        if negotiate(headers, &["application/json"]).is_none() {
+        let offered = ["application/json", PROTOBUF_V3[0], PROTOBUF_V3[1]];
+        let Some(chosen) = negotiate(headers, &offered) else {
             return status(StatusCode::NOT_ACCEPTABLE);
-        }
+        };
         let hash = query_parameters(query)
             .find(|(key, _)| key == "hash")
             .map(|(_, value)| value);
@@ -283,12 +293,16 @@ impl OpenApi {
             }
             return moved;
         }
-        let mut response = respond(
-            headers,
-            quoted(&document.hash),
-            JSON,
-            &Body::Gzip(self.body(document)),
-        );
+        let (media, body) = match chosen {
+            0 => (JSON, self.body(document)),
+            _ => {
+                let write = || protobuf_v3::document(&self.render(&document.about));
+                let body = document.protobuf.get_or_init(|| compress(&write()));
+                (HeaderValue::from_static(PROTOBUF_V3[0]), body)
+            }
+        };
+        let etag = quoted(&document.hash);
+        let mut response = respond(headers, etag, media, &Body::Gzip(body));
         if hash.is_some() {
             response
                 .headers_mut()
@@ -450,6 +464,7 @@ impl Document {
             about,
             hash: sha512_hex(content.as_bytes()),
             body: OnceLock::new(),
+            protobuf: OnceLock::new(),
         }
     }
 

@@ -1,11 +1,11 @@
 //! OpenAPI v2 as protobuf (gnostic `openapiv2`), which client-go asks for: the JSON document, field
-//! by field.
+//! by field. The same is done for [version 3](super::protobuf_v3).
 
 use crate::meta::{Map, Value};
 use prost::encoding::{encode_key, encode_varint, wire_type::WireType};
 
 /// The protobuf encoding of the JSON value of a field.
-enum Encoding {
+pub enum Encoding {
     Text,
     Texts,
     Bool,
@@ -15,6 +15,8 @@ enum Encoding {
     Type,
     /// Any JSON, as YAML text in a message with the field 2.
     Anything,
+    /// A list of any JSON.
+    Anythings,
     Message(&'static MessageLayout),
     Messages(&'static MessageLayout),
     /// A message in the field 1 of a wrapper; wrappers of wrappers have more than one number.
@@ -26,17 +28,24 @@ enum Encoding {
     Parameters,
     /// `{"name": [..]}` of a security requirement.
     Requirements,
+    /// A message with the field 1, or a reference in the field 2.
+    OrReference(&'static MessageLayout),
+    OrReferences(&'static MessageLayout),
+    /// In the given field of a message of its own.
+    Within(u32, &'static Encoding),
+    /// The number (1), boolean (2) or text (3) of a default.
+    DefaultValue,
 }
 
 use Encoding::{
-    Anything, Bool, Integer, Message, Messages, Named, Number, Parameters, Requirements, Text,
-    Texts, Type, Wrapped,
+    Anything, Anythings, Bool, DefaultValue, Integer, Message, Messages, Named, Number,
+    OrReference, OrReferences, Parameters, Requirements, Text, Texts, Type, Within, Wrapped,
 };
 
 /// A message: JSON name, number and form of its fields, and the number of its `x-` extensions.
-struct MessageLayout {
-    fields: &'static [(&'static str, u32, Encoding)],
-    extensions: u32,
+pub struct MessageLayout {
+    pub fields: &'static [(&'static str, u32, Encoding)],
+    pub extensions: u32,
 }
 
 static DOCUMENT: MessageLayout = MessageLayout {
@@ -161,7 +170,7 @@ static SCHEMA: MessageLayout = MessageLayout {
         ("maxProperties", 17, Integer),
         ("minProperties", 18, Integer),
         ("required", 19, Texts),
-        ("enum", 20, Anything),
+        ("enum", 20, Anythings),
         ("additionalProperties", 21, Wrapped(&[1], &SCHEMA)),
         ("type", 22, Type),
         ("items", 23, Wrapped(&[1], &SCHEMA)),
@@ -173,16 +182,21 @@ static SCHEMA: MessageLayout = MessageLayout {
     extensions: 31,
 };
 
-static EXTERNAL_DOCS: MessageLayout = MessageLayout {
+pub static EXTERNAL_DOCS: MessageLayout = MessageLayout {
     fields: &[("description", 1, Text), ("url", 2, Text)],
     extensions: 3,
 };
 
 /// The protobuf form of an OpenAPI v2 document.
 pub fn document(json: &Value) -> Vec<u8> {
+    encode(json, &DOCUMENT)
+}
+
+/// The encoding of a document as a message.
+pub fn encode(json: &Value, layout: &MessageLayout) -> Vec<u8> {
     let mut out = Vec::new();
     if let Some(map) = json.as_object() {
-        message(map, &DOCUMENT, &mut out);
+        message(map, layout, &mut out);
     }
     out
 }
@@ -217,17 +231,14 @@ fn field(value: &Value, number: u32, form: &Encoding, out: &mut Vec<u8>) {
         (Type, value) => nested(number, out, |out| field(value, 1, &Texts, out)),
         (Texts, Value::String(text)) => bytes(number, text.as_bytes(), out),
         (Texts, Value::Array(list)) => list.iter().for_each(|one| field(one, number, &Text, out)),
-        // An enumeration is a list of values, each of its own.
-        (Anything, Value::Array(list)) if number == ENUMERATION => {
-            list.iter().for_each(|one| yaml(one, number, out))
-        }
+        (Anythings, Value::Array(list)) => list.iter().for_each(|one| yaml(one, number, out)),
         (Anything, value) => yaml(value, number, out),
         (Message(shape), Value::Object(map)) => nested(number, out, |out| message(map, shape, out)),
         (Messages(shape), Value::Array(list)) => list
             .iter()
             .for_each(|one| field(one, number, &Message(shape), out)),
         // additionalProperties may be a boolean.
-        (Wrapped(..), Value::Bool(allows)) => nested(number, out, |out| {
+        (Wrapped(..) | Within(..), Value::Bool(allows)) => nested(number, out, |out| {
             encode_key(2, WireType::Varint, out);
             encode_varint(u64::from(*allows), out);
         }),
@@ -237,6 +248,26 @@ fn field(value: &Value, number: u32, form: &Encoding, out: &mut Vec<u8>) {
         (Named(inner, form), Value::Object(map)) => nested(number, out, |out| {
             map.iter()
                 .for_each(|(name, value)| named(name, value, *inner, form, out));
+        }),
+        (OrReference(layout), Value::Object(map)) => {
+            nested(number, out, |out| match map.get("$ref") {
+                Some(Value::String(target)) => {
+                    nested(2, out, |out| bytes(1, target.as_bytes(), out))
+                }
+                _ => nested(1, out, |out| message(map, layout, out)),
+            })
+        }
+        (OrReferences(layout), Value::Array(list)) => list
+            .iter()
+            .for_each(|one| field(one, number, &OrReference(layout), out)),
+        (Within(inner, form), value) => nested(number, out, |out| field(value, *inner, form, out)),
+        (DefaultValue, value) => nested(number, out, |out| match value {
+            Value::Number(_) => field(value, 1, &Number, out),
+            Value::Bool(value) => {
+                encode_key(2, WireType::Varint, out);
+                encode_varint(u64::from(*value), out);
+            }
+            value => field(value, 3, &Text, out),
         }),
         (Parameters, Value::Array(list)) => list
             .iter()
@@ -255,8 +286,6 @@ fn field(value: &Value, number: u32, form: &Encoding, out: &mut Vec<u8>) {
         _ => {}
     }
 }
-
-const ENUMERATION: u32 = 20;
 
 /// A pair of name and value.
 fn named(name: &str, value: &Value, number: u32, form: &Encoding, out: &mut Vec<u8>) {
@@ -308,12 +337,12 @@ fn nested(number: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::meta::json;
 
     /// A document as protobuf's text form would show it: numbers and strings, nested.
-    fn show(mut bytes: &[u8]) -> String {
+    pub fn show(mut bytes: &[u8]) -> String {
         let mut out = Vec::new();
         while let Some((key, rest)) = varint(bytes) {
             let Some((value, rest)) = varint(rest) else {

@@ -360,6 +360,8 @@ fn unserved_documents_are_refused_without_a_body() {
         ("/openapi/v3/bogus", "", 404),
         ("/openapi/v3/apis/bogus/v1", "", 404),
         ("/openapi/v3/version", "application/yaml", 406),
+        ("/openapi/v3/version", super::PROTOBUF_V3[0], 200),
+        ("/openapi/v3/version", super::PROTOBUF_V3[1], 200),
         ("/openapi/v2", "text/html", 406),
         ("/openapi/v2", "*/*", 200),
     ] {
