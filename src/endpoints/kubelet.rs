@@ -78,6 +78,7 @@ impl Kubelets {
         let dialer = dialer.unwrap_or_else(|| Arc::new(Direct));
         let pods = Transport::new(TransportConfig {
             dialer: dialer.clone(),
+            keeps_connections: false,
             ..TransportConfig::new(Trust::All)
         })?;
         let files = Files::read(&config)?;
@@ -226,6 +227,38 @@ pub fn join_host_port(host: &str, port: &str) -> String {
 mod tests {
     use super::*;
     use crate::meta::json;
+
+    /// Clients choose the ports of pods, and could have any number of connections kept.
+    #[tokio::test]
+    async fn connections_to_pods_are_not_kept() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await;
+        let listener = listener.expect("a port");
+        let authority = listener.local_addr().expect("an address").to_string();
+        let pods = Kubelets::new(KubeletConfig::default(), None).expect("a way");
+        let pods = pods.pod_transport();
+        let answering = async {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().await.expect("a connection");
+                let mut head = [0; 1024];
+                let _ = stream.read(&mut head).await.expect("a request");
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+                stream.write_all(answer).await.expect("written");
+                // It could be used again, and is closed by the client.
+                assert_eq!(stream.read(&mut head).await.expect("an end"), 0);
+            }
+        };
+        let asking = async {
+            for _ in 0..2 {
+                let request = http::Request::get(format!("http://{authority}/"));
+                let request = request.body(crate::proxy::empty()).expect("a request");
+                assert_eq!(pods.send(request).await.expect("an answer").status(), 200);
+            }
+        };
+        let both = async { tokio::join!(answering, asking) };
+        let both = tokio::time::timeout(Duration::from_secs(30), both).await;
+        both.expect("no connection is kept");
+    }
 
     #[test]
     fn addresses_are_chosen_by_the_preferred_types() {

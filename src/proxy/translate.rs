@@ -14,10 +14,12 @@ use bytes::Bytes;
 use futures::stream::SplitSink;
 use futures::{SinkExt, StreamExt};
 use http::Response;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+use status::Outcome;
 
 use super::headers;
 use super::inbound::{Inbound, ResponseBody};
@@ -28,6 +30,9 @@ use crate::telemetry::metrics::{Counter, Declared};
 
 /// The protocol that is translated.
 const PROTOCOL: &str = "v5.channel.k8s.io";
+/// The interval at which a client is pinged while its kubelet is being connected to: what it says
+/// must stay unread until then.
+const CONNECTING_PING_PERIOD: Duration = Duration::from_secs(1);
 /// The time in which the last message must have been sent.
 const LAST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time that a client has to answer that the connection ends.
@@ -104,7 +109,12 @@ async fn serve(socket: Socket, location: &Location, transport: &Transport, strea
     if send(&mut sink, first, &[]).await.is_err() {
         return;
     }
-    let outcome = match remote::connect(location, transport, streams).await {
+    // A kubelet may take its time, and its clients go meanwhile.
+    let connected = tokio::select! {
+        connected = remote::connect(location, transport, streams) => connected,
+        () = gone(&mut sink) => Err(Outcome::Gone),
+    };
+    let outcome = match connected {
         Ok((remote, writer)) => channels::join(remote, writer, &mut sink, &mut messages).await,
         Err(outcome) => outcome,
     };
@@ -124,6 +134,16 @@ async fn serve(socket: Socket, location: &Location, transport: &Transport, strea
         // The client answers it.
         let answered = async { while let Some(Ok(_)) = messages.next().await {} };
         let _ = timeout(CLOSE_TIMEOUT, answered).await;
+    }
+}
+
+/// Waits until a client cannot be sent to any more.
+async fn gone(sink: &mut Sink) {
+    loop {
+        sleep(CONNECTING_PING_PERIOD).await;
+        if sink.send(Message::Ping(Bytes::new())).await.is_err() {
+            return;
+        }
     }
 }
 

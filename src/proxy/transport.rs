@@ -44,6 +44,9 @@ pub struct TransportConfig {
     pub dialer: Arc<dyn Dial>,
     /// HTTP/2 is spoken with servers that can; upgrades are asked for by HTTP/1.1.
     pub speaks_http2: bool,
+    /// False where each request is to have a connection of its own: a client that can name ports
+    /// could otherwise have any number of idle ones kept.
+    pub keeps_connections: bool,
 }
 
 impl TransportConfig {
@@ -55,6 +58,7 @@ impl TransportConfig {
             server_name: None,
             dialer: Arc::new(Direct),
             speaks_http2: false,
+            keeps_connections: true,
         }
     }
 }
@@ -91,7 +95,13 @@ impl Transport {
             true => connector(&[HTTP_2, HTTP_1_1])?,
             false => connector(&[HTTP_1_1])?,
         };
-        let lanes = Lanes::new(MAX_STREAMS as usize, move || client(pooled.clone()));
+        let max_idle = match config.keeps_connections {
+            true => MAX_IDLE,
+            false => 0,
+        };
+        let lanes = Lanes::new(MAX_STREAMS as usize, move || {
+            client(pooled.clone(), max_idle)
+        });
         Ok(Self {
             connector: connector(&[HTTP_1_1])?,
             lanes,
@@ -122,12 +132,12 @@ impl Transport {
     }
 }
 
-fn client(connector: Connector) -> legacy::Client<Connector, RequestBody> {
+fn client(connector: Connector, max_idle: usize) -> legacy::Client<Connector, RequestBody> {
     legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(MAX_IDLE)
+        .pool_max_idle_per_host(max_idle)
         .http1_max_buf_size(MAX_HEADER_BYTES)
         .http1_max_headers(MAX_HEADERS)
         .http2_max_header_list_size(MAX_HEADER_BYTES as u32)

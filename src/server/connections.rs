@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::limits::{Limits, MAX_REFUSED_STREAMS, USUAL_UNAUTHENTICATED_BYTES};
+use super::outbound::Outbound;
 use crate::auth::User;
 use crate::auth::authn::Peer;
 use crate::telemetry::metrics::{Counter, Declared};
@@ -66,6 +67,7 @@ pub struct Connections {
     /// Those whose client is not authenticated, oldest first.
     unauthenticated: Mutex<BTreeMap<u64, Arc<ConnectionState>>>,
     users: Mutex<UserConnections>,
+    outbound: Arc<Outbound>,
 }
 
 /// The number of connections of each user.
@@ -86,6 +88,7 @@ struct UserConnection {
 impl Connections {
     pub fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Self {
+            outbound: Outbound::new(&limits),
             limits,
             open: AtomicUsize::new(0),
             excess: AtomicI64::new(0),
@@ -205,6 +208,11 @@ pub struct ConnectionState {
 }
 
 impl ConnectionState {
+    /// The requests that are handed on, of all connections.
+    pub fn outbound(&self) -> &Arc<Outbound> {
+        &self.connections.outbound
+    }
+
     fn new(number: u64, connections: Arc<Connections>) -> Self {
         Self {
             number,

@@ -42,6 +42,9 @@ pub const UNAUTHENTICATED_PERCENT: usize = 25;
 pub const USER_PERCENT: usize = 25;
 /// The connections of all users other than the system's take at most this share, in percent.
 pub const ORDINARY_PERCENT: usize = 75;
+/// The requests of all users that are handed on to other servers, each over a connection to one, in
+/// percent of the file descriptors.
+pub const OUTBOUND_PERCENT: u64 = 15;
 /// The bytes of unanswered requests that an unauthenticated client may have sent before it counts
 /// against the next limit: more than the header of any usual
 /// request.
@@ -72,6 +75,12 @@ pub struct Limits {
     pub user: usize,
     /// Those of all users that are not essential.
     pub ordinary: usize,
+    /// Requests that are handed on to other servers at the same time.
+    pub outbound: usize,
+    /// Those of all users that are not essential.
+    pub ordinary_outbound: usize,
+    /// Those of one user.
+    pub user_outbound: usize,
     /// The bytes that unauthenticated clients may have sent together beyond
     /// [`USUAL_UNAUTHENTICATED_BYTES`] each.
     pub unauthenticated_bytes: usize,
@@ -80,10 +89,13 @@ pub struct Limits {
 impl Limits {
     /// The limits of a process that may have so many files open.
     pub fn of_descriptors(descriptors: u64) -> Self {
-        let share = descriptors.saturating_mul(CONNECTIONS_PERCENT) / 100;
-        let connections = usize::try_from(share)
-            .unwrap_or(MAX_CONNECTIONS)
-            .clamp(FEWEST, MAX_CONNECTIONS);
+        let share = |percent: u64| {
+            usize::try_from(descriptors.saturating_mul(percent) / 100)
+                .unwrap_or(MAX_CONNECTIONS)
+                .clamp(FEWEST, MAX_CONNECTIONS)
+        };
+        let connections = share(CONNECTIONS_PERCENT);
+        let outbound = share(OUTBOUND_PERCENT);
         Self {
             handshake: HANDSHAKE_TIMEOUT,
             preface: PREFACE_TIMEOUT,
@@ -99,6 +111,9 @@ impl Limits {
             unauthenticated: (connections * UNAUTHENTICATED_PERCENT / 100).max(FEWEST),
             user: (connections * USER_PERCENT / 100).max(FEWEST),
             ordinary: (connections * ORDINARY_PERCENT / 100).max(FEWEST),
+            outbound,
+            ordinary_outbound: (outbound * ORDINARY_PERCENT / 100).max(FEWEST),
+            user_outbound: (outbound * USER_PERCENT / 100).max(FEWEST),
             unauthenticated_bytes: MAX_UNAUTHENTICATED_BYTES,
         }
     }

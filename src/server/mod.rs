@@ -16,6 +16,7 @@ pub mod health;
 pub mod limits;
 pub mod listener;
 mod metrics;
+mod outbound;
 pub mod reload;
 mod request_guard;
 mod request_head;

@@ -8,6 +8,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::connections::ConnectionState;
 use super::filters::Permit;
+use super::outbound::{NoPlace, OutboundPlace};
+use crate::auth::User;
 use crate::endpoints::Held;
 use crate::flowcontrol::{Seat, WatchRegistration};
 use crate::telemetry::requests::LongRunning;
@@ -34,6 +36,8 @@ pub struct RequestGuard {
     has_timed_out: AtomicBool,
     /// A shutdown waits for it.
     in_progress: OnceLock<TaskTrackerToken>,
+    /// The place of a request that is handed on to another server.
+    outbound: Mutex<Option<OutboundPlace>>,
     /// One of the connections that went on after their request.
     open: Mutex<Option<LongRunning>>,
 }
@@ -49,6 +53,7 @@ impl RequestGuard {
                 is_routed: AtomicBool::new(false),
                 has_timed_out: AtomicBool::new(false),
                 in_progress: OnceLock::new(),
+                outbound: Mutex::default(),
                 open: Mutex::default(),
             })
         })
@@ -57,6 +62,15 @@ impl RequestGuard {
     /// Keeps a part of the server's capacity.
     pub fn hold(&self, capacity: Capacity) {
         *self.capacity.lock() = Some(capacity);
+    }
+
+    /// Takes a place for handing the request on, for as long as anything works on it.
+    ///
+    /// # Errors
+    /// There is none for its user.
+    pub fn hand_on(&self, user: &User) -> Result<(), NoPlace> {
+        *self.outbound.lock() = self.connection.outbound().admit(user)?;
+        Ok(())
     }
 
     /// Keeps the request counted among those that are open, for as long as anything works on it.

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
-use super::filters::{FilterContext, HandlerChain, Next, is_from_api_server};
+use super::filters::{FilterContext, HandlerChain, Next, is_from_api_server, too_many_requests};
 use super::zpages::Page;
 use super::{debug_flags, health, metrics};
 use crate::aggregator::{Forwarded, Route};
@@ -86,9 +86,14 @@ impl Next for Router {
             ctx.series().0.count_api_server();
         }
         let info = &ctx.request.info;
+        let route = ctx.chain.aggregator.route(&info.path);
+        let is_handed_on = route.is_some() || info.is_resource && handlers::is_stream(info);
         let response = if info.path.starts_with("//") {
             respond::page_not_found()
-        } else if let Some(route) = ctx.chain.aggregator.route(&info.path) {
+        } else if is_handed_on && ctx.guard.hand_on(&ctx.request.user).is_err() {
+            ctx.series().0.terminated(429);
+            too_many_requests(1)
+        } else if let Some(route) = route {
             // It is counted where it is answered.
             return aggregated(ctx, &route).await;
         } else if info.is_resource {

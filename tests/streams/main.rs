@@ -7,6 +7,7 @@ mod admission;
 mod commands;
 mod egress;
 mod hostile;
+mod limits;
 mod logs;
 mod ports;
 #[path = "../support/mod.rs"]
@@ -45,12 +46,22 @@ impl Cluster {
         flags: &[&str],
         answer: impl Fn(&Seen) -> Act + Send + Sync + 'static,
     ) -> Self {
+        Self::start_after("", pki, flags, answer).await
+    }
+
+    /// A server in a process that a shell has prepared with some commands.
+    async fn start_after(
+        commands: &str,
+        pki: &Pki,
+        flags: &[&str],
+        answer: impl Fn(&Seen) -> Act + Send + Sync + 'static,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut all = pki.write(folder.path(), logs::CREDENTIALS);
         all.push("--disable-admission-plugins=ServiceAccount".to_owned());
         all.extend(flags.iter().map(ToString::to_string));
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
-        let server = TestServer::start_with(folder.path(), Store::Embedded, &all).await;
+        let server = TestServer::start_after(commands, folder.path(), Store::Embedded, &all).await;
         let kubelet = Kubelet::start(pki, answer).await;
         let cluster = Self {
             server,

@@ -23,6 +23,7 @@ mod watch;
 mod write;
 
 pub use decode::resolve_kind;
+pub use write::is_stream;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -56,7 +56,7 @@ use crate::telemetry::requests::{self, FilterName, RequestSeries};
 
 pub use goaway::Goaway;
 pub use labels::is_from_api_server;
-pub use max_in_flight::{InFlight, Permit};
+pub use max_in_flight::{InFlight, Permit, too_many_requests};
 pub use request_log::RequestLog;
 
 /// The type of a list of filters in front of the router.
