@@ -620,7 +620,7 @@ async fn a_configuration_that_is_wrong_is_refused_at_the_start() {
         ),
         (
             json!({"jwt": [egress]}),
-            "jwt[0].issuer.egressSelectorType: Invalid value: \"cluster\": oidc: egress lookup required",
+            "oidc: egress lookup required with egress selector type \"cluster\"",
         ),
         (
             json!({"jwt": [jwt(&provider, json!({"claims": []}))]}),

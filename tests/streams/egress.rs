@@ -20,6 +20,12 @@ use super::{Cluster, request, status};
 /// An address at which nobody is.
 const NODE: &str = "192.0.2.77";
 
+/// The flag of a configuration by which networks are reached through a proxy.
+fn flag(folder: &Path, networks: &[&str], transport: &str) -> String {
+    let file = selecting(folder, networks, transport);
+    format!("--egress-selector-config-file={file}")
+}
+
 /// A server whose ways into some networks lead through a proxy at a socket, and its pod on a node
 /// at [`NODE`].
 async fn start(
@@ -28,7 +34,7 @@ async fn start(
     answer: impl Fn(&super::Seen) -> Act + Send + Sync + 'static,
 ) -> (Cluster, String) {
     let socket = folder.join("proxy.socket").display().to_string();
-    let flag = selecting(folder, networks, &format!("{{uds: {{udsName: {socket}}}}}"));
+    let flag = flag(folder, networks, &format!("{{uds: {{udsName: {socket}}}}}"));
     let pki = Pki::new(NODE);
     let cluster = Cluster::start_with(&pki, &[&flag], answer).await;
     let addresses = json!([{"type": "InternalIP", "address": NODE}]);
@@ -149,7 +155,7 @@ async fn proxies_with_tls_are_verified_and_shown_a_certificate() {
         )
     };
     let ask = async |ca: &str| {
-        let flag = selecting(folder.path(), &["cluster"], &tls(ca));
+        let flag = flag(folder.path(), &["cluster"], &tls(ca));
         let cluster = Cluster::start_with(&pki, &[&flag], |_| say("200 OK", "")).await;
         let addresses = json!([{"type": "InternalIP", "address": NODE}]);
         cluster.add_node("far", &addresses, 10250, &[]).await;
@@ -227,7 +233,7 @@ async fn etcd_is_reached_through_the_proxy() {
     let proxy = ConnectProxy::at_socket(&socket, move |_| Reply::Port(port));
     let transport = format!("{{uds: {{udsName: {}}}}}", socket.display());
     let flags = [
-        selecting(folder.path(), &["etcd"], &transport),
+        flag(folder.path(), &["etcd"], &transport),
         format!("--etcd-cafile={}", certs.file("ca.pem")),
         format!("--etcd-certfile={}", certs.file("cert.pem")),
         format!("--etcd-keyfile={}", certs.file("key.pem")),
@@ -263,7 +269,7 @@ async fn etcd_is_reached_through_the_proxy() {
 #[tokio::test]
 async fn files_that_cannot_be_obeyed_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let flag = selecting(folder.path(), &["cluster"], "{uds: {udsName: /run/proxy}}");
+    let flag = flag(folder.path(), &["cluster"], "{uds: {udsName: /run/proxy}}");
     let file = folder.path().join("egress.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
     for (text, why) in [

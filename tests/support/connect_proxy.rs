@@ -127,7 +127,7 @@ impl Serving {
     }
 }
 
-/// Writes a configuration by which networks are reached through a proxy, and returns its flag.
+/// Writes a configuration by which networks are reached through a proxy, and returns its file.
 pub fn selecting(folder: &Path, networks: &[&str], transport: &str) -> String {
     let selections = networks.iter().map(|network| {
         format!(
@@ -140,5 +140,5 @@ pub fn selecting(folder: &Path, networks: &[&str], transport: &str) -> String {
         "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n{selections}"
     );
     std::fs::write(&file, text).expect("written");
-    format!("--egress-selector-config-file={}", file.display())
+    file.display().to_string()
 }

@@ -471,10 +471,6 @@ mod tests {
                 r#"jwt[0].issuer.egressSelectorType: Invalid value: "etcd": egress selector must be either controlplane or cluster"#,
             ),
             (
-                jwt(&format!("{ISSUER}, egressSelectorType: cluster"), USERNAME),
-                "egress lookup required with egress selector type",
-            ),
-            (
                 jwt(ISSUER, ""),
                 "jwt[0].claimMappings.username: Required value: claim or expression is required",
             ),
