@@ -1,6 +1,6 @@
 //! Utilities that know nothing of Kubernetes: clock, random names, private files, and what async
-//! tasks need: cooperative yielding, blocking work, backoff, work queues, latches and panic
-//! supervision.
+//! tasks need: cooperative yielding, blocking work, backoff, work queues, latches, panic
+//! supervision; and memory.
 
 pub mod allowance;
 pub mod blocking;
@@ -10,6 +10,7 @@ pub mod clock;
 pub mod dial;
 pub mod files;
 pub mod latch;
+pub mod memory;
 pub mod random;
 pub mod supervise;
 pub mod work_queue;

@@ -5,6 +5,7 @@ pub mod compress;
 pub mod encode;
 pub mod handlers;
 pub mod kubelet;
+pub mod memory_budget;
 pub mod negotiate;
 pub mod request_body;
 pub mod request_info;

@@ -1,9 +1,7 @@
 //! Request bodies. A body is read whole, within memory budgets for all requests and for those of
 //! one user, and only while its client keeps sending.
 
-use std::collections::HashMap;
 use std::fmt::Display;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -12,9 +10,9 @@ use http_body::Body as HttpBody;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use super::memory_budget::{MemoryBudget, MemoryPermit};
 use crate::auth::User;
 use crate::base::blocking::LARGE_BYTES;
 use crate::meta::Status;
@@ -23,143 +21,45 @@ use crate::proxy;
 
 /// The largest body of a request, in bytes.
 pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
-/// The memory for the bodies of all requests in progress, in bytes.
-pub const MAX_ALL_BODIES: usize = 256 * 1024 * 1024;
-/// The divisor of the share that is reserved for system users, without whom the cluster stops.
-const ESSENTIAL_SHARE: usize = 4;
-/// The divisor of the share of one user in the memory for users of its kind.
-const USER_SHARE: usize = 4;
-/// The unit in which memory is counted, in bytes.
-const UNIT: usize = 1024;
+/// The memory that a byte of a body takes when it is decoded, for as long as the request lasts:
+/// trees, their copies around admission, owners of fields, and encodings. Short items take twice as
+/// much (measured: 50 bytes), usual objects a quarter.
+const DECODED_FACTOR: usize = 32;
 /// The maximum pause of a client within a body.
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// The minimum average rate after that time, in bytes per second.
 const MIN_BYTES_PER_SECOND: u64 = 1024;
 
-/// The memory for the bodies of all requests.
+/// The memory for the bodies of all requests, and for what they become.
 #[derive(Debug)]
 pub struct BodyBudget {
-    shared: Arc<Pool>,
-    essential: Arc<Pool>,
+    read: MemoryBudget,
+    decoded: MemoryBudget,
 }
 
 impl BodyBudget {
-    /// A budget of so many bytes.
-    pub fn new(bytes: usize) -> Self {
-        let essential = bytes / ESSENTIAL_SHARE;
+    /// Returns budgets of so many bytes for bodies, and for what they are decoded to.
+    pub fn new(bodies: usize, decoded: usize) -> Self {
+        let most = MAX_BODY_BYTES * DECODED_FACTOR;
         Self {
-            shared: Arc::new(Pool::new(bytes - essential)),
-            essential: Arc::new(Pool::new(essential)),
+            read: MemoryBudget::new("request_bodies", bodies, MAX_BODY_BYTES),
+            decoded: MemoryBudget::new("decoded_bodies", decoded, most),
         }
     }
 
-    /// The bytes that may be taken.
-    pub fn limit(&self) -> usize {
-        self.shared.bytes + self.essential.bytes
-    }
-
-    /// The bytes that are taken.
-    pub fn taken(&self) -> usize {
-        let free = [&self.shared, &self.essential].map(|pool| pool.all.available_permits() * UNIT);
-        self.limit() - free.iter().sum::<usize>().min(self.limit())
+    /// Returns the budgets, for those who show them.
+    pub fn all(&self) -> [&MemoryBudget; 2] {
+        [&self.read, &self.decoded]
     }
 }
 
-/// Memory that users share.
-#[derive(Debug)]
-struct Pool {
-    all: Arc<Semaphore>,
-    bytes: usize,
-    /// The share of one user, in units.
-    user_units: usize,
-    /// The rest of the share of each user that holds or waits for some.
-    users: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
-}
-
-impl Pool {
-    fn new(bytes: usize) -> Self {
-        let units = |bytes: usize| (bytes / UNIT).max(MAX_BODY_BYTES / UNIT);
-        Self {
-            all: Arc::new(Semaphore::new(units(bytes))),
-            bytes: units(bytes) * UNIT,
-            user_units: units(bytes / USER_SHARE),
-            users: Mutex::default(),
-        }
-    }
-
-    /// Waits for memory for a body: first behind the user's own requests, so that a user who holds
-    /// its whole share delays nobody else. All is taken at once, so nobody waits for others who
-    /// wait.
-    async fn acquire(self: &Arc<Self>, user: &str, bytes: usize) -> Result<BodyPermit> {
-        let closed = |_: AcquireError| Status::internal("the server is ending");
-        let units = bytes.min(MAX_BODY_BYTES).div_ceil(UNIT);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        let share = UserShare::of(self, user);
-        let own = share.left.clone().acquire_many_owned(units).await;
-        let own = own.map_err(closed)?;
-        let all = self.all.clone().acquire_many_owned(units).await;
-        Ok(BodyPermit {
-            _all: all.map_err(closed)?,
-            _own: own,
-            _share: share,
-        })
-    }
-}
-
-/// One user's part of a pool, which is dropped when it is no longer used.
-#[derive(Debug)]
-struct UserShare {
-    pool: Arc<Pool>,
-    user: Arc<str>,
-    left: Arc<Semaphore>,
-}
-
-impl UserShare {
-    fn of(pool: &Arc<Pool>, user: &str) -> Self {
-        let mut users = pool.users.lock();
-        let (user, left) = match users.get_key_value(user) {
-            Some((user, left)) => (user.clone(), left.clone()),
-            None => {
-                let user: Arc<str> = user.into();
-                let left = Arc::new(Semaphore::new(pool.user_units));
-                users.insert(user.clone(), left.clone());
-                (user, left)
-            }
-        };
-        drop(users);
-        Self {
-            pool: pool.clone(),
-            user,
-            left,
-        }
-    }
-}
-
-impl Drop for UserShare {
-    fn drop(&mut self) {
-        let mut users = self.pool.users.lock();
-        // This one, and the one in the map.
-        if Arc::strong_count(&self.left) == 2 {
-            users.remove(&self.user);
-        }
-    }
-}
-
-/// The memory that a body takes. The user's share is released last.
-#[derive(Debug)]
-struct BodyPermit {
-    _all: OwnedSemaphorePermit,
-    _own: OwnedSemaphorePermit,
-    _share: UserShare,
-}
-
-/// The body of a request, with the permit for its memory, which is held as long as the request.
+/// The body of a request, with the permits for its memory, which are held as long as the request.
 #[derive(Debug, Default)]
 pub struct RequestBody {
     /// The body of a request that the server itself makes.
     whole: Mutex<Option<Bytes>>,
     incoming: Mutex<Option<Incoming>>,
-    permit: Mutex<Option<BodyPermit>>,
+    permits: Mutex<Vec<MemoryPermit>>,
     is_reading: AtomicBool,
     /// The bytes that have been read.
     len: AtomicUsize,
@@ -207,7 +107,8 @@ impl RequestBody {
     /// Returns the whole body, once there is memory for it; empty if it has been read before.
     ///
     /// # Errors
-    /// 400 where the client breaks off, 408 where it is too slow, 413 for a body that is too large.
+    /// 400 where the client breaks off, 408 where it is too slow, 413 for a body that is too large,
+    /// 429 where there is no memory for it.
     pub async fn read(&self, budget: &BodyBudget, user: &User) -> Result<Bytes> {
         if let Some(body) = self.whole.lock().take() {
             return Ok(body);
@@ -216,24 +117,24 @@ impl RequestBody {
         let Some(incoming) = incoming.filter(|incoming| !incoming.is_end_stream()) else {
             return Ok(Bytes::new());
         };
-        let pool = if user.is_essential() {
-            &budget.essential
-        } else {
-            &budget.shared
-        };
         let bytes = incoming.size_hint().exact().map_or(MAX_BODY_BYTES, |len| {
             usize::try_from(len).unwrap_or(MAX_BODY_BYTES)
         });
         self.is_reading.store(true, Ordering::Relaxed);
         let read = async {
-            *self.permit.lock() = Some(pool.acquire(&user.name, bytes).await?);
+            let permit = budget.read.acquire(user, bytes).await?;
+            self.permits.lock().push(permit);
             collect(incoming).await
         };
         let read = read.await;
         self.is_reading.store(false, Ordering::Relaxed);
-        let len = read.as_ref().map_or(0, Bytes::len);
-        self.len.store(len, Ordering::Relaxed);
-        read
+        let body = read?;
+        self.len.store(body.len(), Ordering::Relaxed);
+        // Only now: a client that sends slowly holds nothing of this.
+        let decoded = body.len() * DECODED_FACTOR;
+        let permit = budget.decoded.acquire(user, decoded).await?;
+        self.permits.lock().push(permit);
+        Ok(body)
     }
 }
 
@@ -302,8 +203,6 @@ mod tests {
     use std::convert::Infallible;
     use tokio::time::sleep;
 
-    const LARGE: usize = MAX_BODY_BYTES;
-
     /// A body of so many chunks of so many bytes, each after a pause.
     fn chunks(
         count: usize,
@@ -344,38 +243,5 @@ mod tests {
                 "{shown}: {elapsed}"
             );
         }
-    }
-
-    #[tokio::test]
-    async fn acquire_waits_for_the_users_own_share_only() {
-        let pool = Arc::new(Pool::new(USER_SHARE * LARGE));
-        let first = pool.acquire("alice", LARGE).await.expect("room");
-        let mut second = Box::pin(pool.acquire("alice", 1));
-        assert!(futures::poll!(second.as_mut()).is_pending());
-        let mut others = Vec::new();
-        for user in ["bob", "carol", "dave"] {
-            others.push(pool.acquire(user, LARGE).await.expect("room"));
-        }
-        let mut erin = Box::pin(pool.acquire("erin", 1));
-        assert!(
-            futures::poll!(erin.as_mut()).is_pending(),
-            "the pool is empty"
-        );
-        drop(first);
-        let (second, erin) = (second.await, erin.await);
-        assert!(second.is_ok() && erin.is_ok());
-        drop((second, erin, others));
-        assert!(pool.users.lock().is_empty());
-    }
-
-    #[tokio::test]
-    async fn acquire_that_is_cancelled_leaves_nothing_behind() {
-        let pool = Arc::new(Pool::new(LARGE));
-        let held = pool.acquire("alice", LARGE).await.expect("room");
-        let mut waiting = Box::pin(pool.acquire("bob", LARGE));
-        assert!(futures::poll!(waiting.as_mut()).is_pending());
-        drop((waiting, held));
-        assert!(pool.users.lock().is_empty());
-        assert_eq!(pool.all.available_permits(), LARGE / UNIT);
     }
 }

@@ -19,6 +19,7 @@ use super::cert_files::path;
 use super::controllers::{self, Controller};
 use super::flag_readers::{address, number, port_range};
 use super::flags::{Command, FeatureGates, FlagError, Flags, parse, split_list};
+use super::memory::Memory;
 use super::metrics::Metrics;
 use super::request_header::RequestHeader;
 use crate::admission::plugins::{self, Support};
@@ -68,6 +69,7 @@ pub struct Config {
     pub(crate) reconcile_endpoints: bool,
     /// The number of threads that run tasks; `None` for one on each processor.
     pub(crate) worker_threads: Option<usize>,
+    pub(crate) memory: Memory,
     pub(crate) log: Log,
     pub(crate) metrics: Metrics,
     pub(crate) audit: AuditConfig,
@@ -129,8 +131,6 @@ pub struct StorageConfig {
     pub(crate) watch_cache: bool,
     /// The resources (`deployments.apps`) for which they are not.
     pub(crate) uncached: Vec<String>,
-    /// The bytes that encoded objects take at most.
-    pub(crate) encoding_cache_bytes: usize,
     pub(crate) health_timeout: Duration,
     pub(crate) ready_timeout: Duration,
     pub(crate) start_timeout: Duration,
@@ -378,6 +378,7 @@ impl Config {
             allow_privileged: flags.switch("allow-privileged"),
             reconcile_endpoints,
             worker_threads: worker_threads(flags)?,
+            memory: Memory::from_flags(flags)?,
             log: Log {
                 verbosity: flags.int("v"),
                 json,
@@ -456,7 +457,6 @@ impl StorageConfig {
                 .filter(|period| !period.is_zero()),
             watch_cache: flags.switch("watch-cache"),
             uncached: uncached(&flags.list("watch-cache-sizes"))?,
-            encoding_cache_bytes: number(flags, "encoded-object-cache-bytes")?,
             health_timeout: flags.duration("etcd-healthcheck-timeout"),
             ready_timeout: flags.duration("etcd-readycheck-timeout"),
             start_timeout: flags.duration("storage-initialization-timeout"),

@@ -104,6 +104,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("enable-aggregator-routing", "tests/attacks/webhooks.rs", "services_lead_to_webhooks"),
     ("enable-bootstrap-token-auth", WIRE, "authentication_and_authorization_flags_are_obeyed"),
     ("enable-priority-and-fairness", "tests/attacks/fairness.rs", "the_flag_turns_priority_and_fairness_off"),
+    ("decoded-body-memory-bytes", "tests/attacks/memory.rs", "large_bodies_wait_for_memory"),
     ("encoded-object-cache-bytes", "tests/attacks/encodings.rs", "the_budget_of_encoded_objects_is_obeyed_and_shown"),
     ("encryption-provider-config", ENCRYPTION, "every_provider_hides_what_is_stored"),
     ("encryption-provider-config-automatic-reload", ENCRYPTION, "a_changed_configuration_is_brought_into_force"),
@@ -134,6 +135,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("logging-format", WIRE, "logging_flags_are_obeyed"),
     ("max-mutating-requests-inflight", OVERLOAD, "writes_beyond_the_limit_are_turned_away"),
     ("max-requests-inflight", OVERLOAD, "reads_beyond_the_limit_are_turned_away"),
+    ("memory-limit-bytes", "tests/attacks/memory.rs", "large_bodies_wait_for_memory"),
     ("min-request-timeout", WIRE, "events_and_history_end_when_the_flags_say"),
     ("oidc-ca-file", OIDC, OPENID_FLAGS),
     ("oidc-client-id", OIDC, OPENID_FLAGS),
@@ -148,6 +150,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("profiling", WIRE, "the_verbosity_of_a_running_server_can_be_changed"),
     ("proxy-client-cert-file", AGGREGATION, "the_certificate_for_other_servers_is_that_of_the_flags"),
     ("proxy-client-key-file", AGGREGATION, "the_certificate_for_other_servers_is_that_of_the_flags"),
+    ("request-body-memory-bytes", HERE, TYPED),
     ("request-timeout", OVERLOAD, "missing_body_ends_with_the_request_timeout"),
     ("requestheader-allowed-names", MANIFEST, STARTS),
     ("requestheader-client-ca-file", MANIFEST, STARTS),
@@ -270,6 +273,7 @@ fn values_that_only_take_time_to_see_are_in_the_configuration() {
         "--etcd-healthcheck-timeout=3s",
         "--etcd-readycheck-timeout=4s",
         "--lease-reuse-duration-seconds=5",
+        "--request-body-memory-bytes=2097152",
         "--requestheader-extra-headers-prefix=X-Extra-",
         "--requestheader-uid-headers=X-Remote-Uid",
         "--service-account-lookup=false",
@@ -293,7 +297,8 @@ fn values_that_only_take_time_to_see_are_in_the_configuration() {
     );
     assert_eq!(given.requests.delete_collection_workers, 7);
     assert!(!given.service_accounts.lookup);
-    assert_eq!(given.storage.encoding_cache_bytes, 1 << 20);
+    assert_eq!(given.memory.encoded_objects, 1 << 20);
+    assert_eq!(given.memory.bodies, 2 << 20);
     assert_eq!(given.storage.uncached, ["pods", "deployments.apps"]);
     assert_eq!(given.worker_threads, Some(2));
 }

@@ -18,6 +18,7 @@ pub mod data_dir;
 mod flag_coverage;
 mod flag_readers;
 pub mod flags;
+pub mod memory;
 pub mod metrics;
 pub mod own_files;
 pub mod request_header;

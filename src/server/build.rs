@@ -46,7 +46,7 @@ use crate::discovery::ServerInfo;
 use crate::endpoints::Api;
 use crate::endpoints::handlers::token::TokenIssuer;
 use crate::endpoints::kubelet::Kubelets;
-use crate::endpoints::request_body::{BodyBudget, MAX_ALL_BODIES};
+use crate::endpoints::request_body::BodyBudget;
 use crate::extensions::{DefinitionHooks, Extensions};
 use crate::flowcontrol;
 use crate::meta::{Gvr, Status};
@@ -117,7 +117,7 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
     let hooks = Arc::new(DefinitionHooks::default());
     let node_ports = Arc::new(stores::node_ports(deps));
     let registrations = Registrations::default();
-    let encodings = EncodingCache::with_metrics(deps.config.storage.encoding_cache_bytes);
+    let encodings = EncodingCache::with_metrics(deps.config.memory.encoded_objects);
     let stores = StoreFactory::new(deps, &clock, &encodings);
     let catalog = Arc::new(Catalog::default());
     let registry = stores::registry(&stores, &hooks, &node_ports, &registrations, &catalog);
@@ -336,7 +336,7 @@ fn filter_chain(
             kubelets: kubelets(deps)?,
             websockets_at_kubelets: config.feature_gates.enabled("ExtendWebSocketsToKubelet"),
             clock,
-            bodies: BodyBudget::new(MAX_ALL_BODIES),
+            bodies: BodyBudget::new(config.memory.bodies, config.memory.decoded),
             encodings: cluster.encodings,
             compresses: config.feature_gates.enabled("APIResponseCompression"),
             draining: deps.shutdown.draining(),

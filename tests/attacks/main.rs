@@ -23,6 +23,7 @@ mod honesty;
 mod http2;
 mod identity;
 mod leaving;
+mod memory;
 mod metrics;
 mod mutating_policies;
 mod oidc;

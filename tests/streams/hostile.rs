@@ -17,9 +17,9 @@ const V5: &str = "v5.channel.k8s.io";
 const PORTS: &str = "SPDY/3.1+portforward.k8s.io";
 /// More than the sockets between the two hold.
 const MUCH: usize = 64 << 20;
-/// What a stream may take at most while it waits, in a build for tests.
+/// The memory that a waiting stream takes at most, in a build for tests.
 const MAX_IDLE_BYTES: usize = 200 * 1024;
-/// What a flood may take at most.
+/// The memory that a flood takes at most.
 const MAX_FLOOD_BYTES: usize = 24 << 20;
 
 fn exec(command: &str) -> String {
@@ -86,7 +86,7 @@ async fn a_thousand_idle_streams_are_small_counted_and_freed() {
     freed(&cluster).await;
 }
 
-/// What one side does not take is not read from the other.
+/// Bytes that one side does not take are not read from the other.
 #[tokio::test]
 async fn floods_wait_for_those_who_do_not_listen() {
     // Data of the stream of stdout, the third that is opened.
@@ -209,7 +209,8 @@ async fn nonsense_within_streams_ends_them_or_is_left_out() {
     }
 }
 
-/// Whom a kubelet's certificate is not by gets no streams, and is told so as upstream tells it.
+/// Streams are not opened to a kubelet whose certificate is by somebody else; the client is told so as
+/// upstream tells it.
 #[tokio::test]
 async fn streams_go_to_no_impostor() {
     let pki = Pki::new("127.0.0.1");

@@ -9,12 +9,12 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-/// What the proxy does with a request for an address.
+/// The proxy's answer to a request for an address.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// Connects to a port of this machine.
     Port(u16),
-    /// Says something, and ends.
+    /// Sends some bytes, and ends.
     Say(&'static str),
 }
 

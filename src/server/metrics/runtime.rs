@@ -27,18 +27,17 @@ static BUSY: FloatGauge = FloatGauge::new(
     "Time that the threads have spent running tasks since the server started.",
     &[],
 );
-static BODY_BYTES: Gauge = Gauge::new(
-    "keelson_request_bodies_bytes",
-    "Bytes of memory that bodies of requests take now.",
-    &[],
+static LIMITS: Gauge = Gauge::new(
+    "keelson_memory_budget_bytes",
+    "Bytes of memory that requests may hold, by what it is for.",
+    &["budget"],
 );
-static BODY_LIMIT: Gauge = Gauge::new(
-    "keelson_request_bodies_limit_bytes",
-    "Bytes of memory that bodies of requests may take at the same time.",
-    &[],
+static USED: Gauge = Gauge::new(
+    "keelson_memory_budget_used_bytes",
+    "Bytes of memory that requests hold, by what it is for.",
+    &["budget"],
 );
-pub static METRICS: &[&dyn Declared] =
-    &[&WORKERS, &TASKS, &QUEUED, &BUSY, &BODY_BYTES, &BODY_LIMIT];
+pub static METRICS: &[&dyn Declared] = &[&WORKERS, &TASKS, &QUEUED, &BUSY, &LIMITS, &USED];
 
 /// Brings the gauges up to date.
 pub fn refresh(bodies: &BodyBudget) {
@@ -52,6 +51,8 @@ pub fn refresh(bodies: &BodyBudget) {
             (0..metrics.num_workers()).map(|worker| metrics.worker_total_busy_duration(worker));
         BUSY.set(&[], busy.sum::<Duration>().as_secs_f64());
     }
-    BODY_BYTES.set(&[], number(bodies.taken()));
-    BODY_LIMIT.set(&[], number(bodies.limit()));
+    for budget in bodies.all() {
+        LIMITS.set(&[budget.name()], number(budget.limit()));
+        USED.set(&[budget.name()], number(budget.used()));
+    }
 }
