@@ -209,8 +209,8 @@ async fn nonsense_within_streams_ends_them_or_is_left_out() {
     }
 }
 
-/// Streams are not opened to a kubelet whose certificate is by somebody else; the client is told so as
-/// upstream tells it.
+/// Streams are not opened to a kubelet whose certificate is by somebody else; the client is told so
+/// as upstream tells it.
 #[tokio::test]
 async fn streams_go_to_no_impostor() {
     let pki = Pki::new("127.0.0.1");
