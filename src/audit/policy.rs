@@ -4,12 +4,11 @@ use std::path::Path as FilePath;
 
 use crate::auth::authz::Attributes;
 use crate::base::files;
-use crate::codec::config_file::{self, Fields};
-use crate::meta::{ErrorList, Map, Path, Value, names};
+use crate::codec::configuration::{FileType, strict_error};
+use crate::meta::{ErrorList, Object, Path, Value, array_at, names, str_at, texts_at};
 
 use super::event::{Level, Stage};
 
-const TYPE: (&str, &str) = ("audit.k8s.io/v1", "Policy");
 /// The largest policy that is read.
 const MAX_FILE_BYTES: u64 = 3 << 20;
 
@@ -87,16 +86,15 @@ impl Policy {
     /// # Errors
     /// The bytes are no policy, or a wrong one.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let decoding = |why: String| format!("failed decoding: {why}");
-        let (value, mut fields) = config_file::document(bytes, &[TYPE]).map_err(decoding)?;
-        let mut policy = read(&value, &mut fields);
-        let unknown = fields.finish_leniently().map_err(decoding)?;
-        if !unknown.is_empty() {
+        let decoded = FileType::AUDIT_POLICY.decode_leniently(bytes);
+        let decoded = decoded.map_err(|why| format!("failed decoding: {why}"))?;
+        if !decoded.issues.is_empty() {
             tracing::warn!(
                 "Audit policy contains errors, falling back to lenient decoding: {}",
-                unknown.join(", ")
+                strict_error(&decoded.issues)
             );
         }
+        let mut policy = read(&decoded.object);
         let errors = policy.validate();
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         match texts.as_slice() {
@@ -142,75 +140,35 @@ impl Policy {
     }
 }
 
-fn read(value: &Value, fields: &mut Fields) -> Policy {
-    let root = Path::default();
-    let known = [
-        "apiVersion",
-        "kind",
-        "metadata",
-        "rules",
-        "omitStages",
-        "omitManagedFields",
-    ];
-    let Some(map) = fields.object(Some(value), &root, &known) else {
-        return Policy::default();
-    };
-    let rules = fields.items(map, &root, "rules");
+fn read(object: &Object) -> Policy {
     Policy {
-        rules: rules
-            .into_iter()
-            .map(|(path, item)| rule(item, &path, fields))
-            .collect(),
-        omit_stages: fields.texts(map, &root, "omitStages"),
-        omit_managed_fields: fields
-            .flag(map, &root, "omitManagedFields")
-            .unwrap_or(false),
+        rules: object.array_at("/rules").iter().map(rule).collect(),
+        omit_stages: object.texts_at("/omitStages"),
+        omit_managed_fields: object.bool_at("/omitManagedFields"),
     }
 }
 
-fn rule(value: &Value, path: &Path, fields: &mut Fields) -> Rule {
-    let known = [
-        "level",
-        "users",
-        "userGroups",
-        "verbs",
-        "resources",
-        "namespaces",
-        "nonResourceURLs",
-        "omitStages",
-        "omitManagedFields",
-    ];
-    let Some(map) = fields.object(Some(value), path, &known) else {
-        return Rule::default();
-    };
-    let resources = fields.items(map, path, "resources");
+fn rule(value: &Value) -> Rule {
+    let resources = array_at(value, "/resources").iter();
     Rule {
-        level: fields.text(map, path, "level"),
-        users: fields.texts(map, path, "users"),
-        groups: fields.texts(map, path, "userGroups"),
-        verbs: fields.texts(map, path, "verbs"),
-        namespaces: fields.texts(map, path, "namespaces"),
-        urls: fields.texts(map, path, "nonResourceURLs"),
-        omit_stages: fields.texts(map, path, "omitStages"),
-        omit_managed_fields: fields.flag(map, path, "omitManagedFields"),
-        resources: resources
-            .into_iter()
-            .map(|(path, item)| group_resources(item, &path, fields))
-            .collect(),
+        level: str_at(value, "/level").to_owned(),
+        users: texts_at(value, "/users"),
+        groups: texts_at(value, "/userGroups"),
+        verbs: texts_at(value, "/verbs"),
+        namespaces: texts_at(value, "/namespaces"),
+        urls: texts_at(value, "/nonResourceURLs"),
+        omit_stages: texts_at(value, "/omitStages"),
+        omit_managed_fields: value.get("omitManagedFields").and_then(Value::as_bool),
+        resources: resources.map(group_resources).collect(),
         verdict: Verdict::default(),
     }
 }
 
-fn group_resources(value: &Value, path: &Path, fields: &mut Fields) -> GroupResources {
-    let known = ["group", "resources", "resourceNames"];
-    let read = |map: &Map, fields: &mut Fields| GroupResources {
-        group: fields.text(map, path, "group"),
-        resources: fields.texts(map, path, "resources"),
-        names: fields.texts(map, path, "resourceNames"),
-    };
-    match fields.object(Some(value), path, &known) {
-        Some(map) => read(map, fields),
-        None => GroupResources::default(),
+fn group_resources(value: &Value) -> GroupResources {
+    GroupResources {
+        group: str_at(value, "/group").to_owned(),
+        resources: texts_at(value, "/resources"),
+        names: texts_at(value, "/resourceNames"),
     }
 }
 
@@ -534,7 +492,7 @@ mod tests {
             ),
             (
                 "rules: [{level: 5}]",
-                "failed decoding: strict decoding error: field \"rules[0].level\" is no string",
+                "failed decoding: json: cannot unmarshal number into Go struct field PolicyRule.rules.level of type v1.Level",
             ),
         ] {
             assert_eq!(parse(given).expect_err("refused"), why, "{given}");

@@ -1,6 +1,6 @@
 //! Utilities that know nothing of Kubernetes: clock, random names, private files, and what async
 //! tasks need: cooperative yielding, blocking work, backoff, work queues, latches, panic
-//! supervision; and memory.
+//! supervision; memory, calls of plugins, and pairs of certificates and keys.
 
 pub mod allowance;
 pub mod blocking;
@@ -9,6 +9,8 @@ pub mod coop;
 pub mod clock;
 pub mod dial;
 pub mod files;
+pub mod grpc;
+pub mod key_pair;
 pub mod latch;
 pub mod memory;
 pub mod random;

@@ -8,7 +8,6 @@ pub mod configuration;
 pub mod normalize;
 pub mod json;
 pub mod protobuf;
-pub mod config_file;
 mod omit_empty;
 pub mod unstructured;
 pub mod yaml;

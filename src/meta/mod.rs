@@ -14,7 +14,7 @@ pub mod options;
 
 pub use field::{ErrorList, FieldError, Path};
 pub use gvk::{Gvk, Gvr};
-pub use object::{Object, array_at, bool_at, i64_at, map_at, str_at, value_at};
+pub use object::{Object, array_at, bool_at, i64_at, map_at, str_at, texts_at, value_at};
 pub use status::Status;
 #[cfg(test)]
 pub(crate) use tree::on_deep_stack;

@@ -78,6 +78,11 @@ impl Object {
             .map_or(&[], Vec::as_slice)
     }
 
+    /// The texts of the list at a path; none if there is no list.
+    pub fn texts_at(&self, path: &str) -> Vec<String> {
+        texts_of(self.array_at(path))
+    }
+
     /// The map under a top-level key, made where it is absent (or of another type).
     pub fn section_mut(&mut self, key: &'static str) -> &mut Map {
         let slot = self
@@ -272,6 +277,16 @@ pub fn array_at<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     value_at(value, path)
         .and_then(Value::as_array)
         .map_or(&[], Vec::as_slice)
+}
+
+/// The texts of the list at a path; none if there is no list.
+pub fn texts_at(value: &Value, path: &str) -> Vec<String> {
+    texts_of(array_at(value, path))
+}
+
+fn texts_of(items: &[Value]) -> Vec<String> {
+    let texts = items.iter().filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
 }
 
 /// The map at a JSON pointer below `value`.

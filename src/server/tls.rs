@@ -16,6 +16,7 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::auth::authn::x509;
+use crate::base::key_pair::{self, KeyPairError};
 use crate::options::config::Serving;
 use crate::options::credential_files::{CertError, CertKeyPair, FileContent, ServingCert};
 
@@ -147,26 +148,12 @@ fn certified(
     provider: &CryptoProvider,
 ) -> Result<(ServingCert, Arc<CertifiedKey>), CertError> {
     let cert = pair.parse()?;
-    let key = provider
-        .key_provider
-        .load_private_key(cert.key.clone_key())
-        .map_err(|why| pair.key.file.error(why))?;
-    let leaf = cert
-        .chain
-        .first()
-        .ok_or_else(|| pair.cert.file.error("no certificate found"))?;
-    let expected = x509::public_key(leaf).map_err(|why| pair.cert.file.error(why))?;
-    if key
-        .public_key()
-        .is_some_and(|public| public.as_ref() != expected.as_slice())
-    {
-        return Err(pair
-            .key
-            .file
-            .error("tls: private key does not match public key"));
+    let (chain, key) = (cert.chain.clone(), cert.key.clone_key());
+    match key_pair::certified(chain, key, provider.key_provider) {
+        Ok(certified) => Ok((cert, Arc::new(certified))),
+        Err(KeyPairError::Certificate(why)) => Err(pair.cert.file.error(why)),
+        Err(KeyPairError::Key(why)) => Err(pair.key.file.error(why)),
     }
-    let certified = Arc::new(CertifiedKey::new(cert.chain.clone(), key));
-    Ok((cert, certified))
 }
 
 /// Checks whether a certificate and its key can be used, and match.

@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{KeyProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
 use rustls::server::ParsedCertificate;
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::sign::SingleCertAndKey;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::base::key_pair::{KeyPairError, certified};
 
 /// The files with the certificates of the system, the first that exists counts (Go's
 /// `crypto/x509/root_linux.go`).
@@ -77,30 +79,12 @@ pub fn client_config(
             if chain.is_empty() {
                 return Err("tls: failed to find any PEM data in certificate input".to_owned());
             }
-            let certified = certified(chain, key, keys)?;
+            let certified = certified(chain, key, keys).map_err(KeyPairError::into_text)?;
             builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
         }
     };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(config)
-}
-
-/// Joins a client certificate with its key. Certificates of X.509 version 1, such as `openssl x509
-/// -req` makes them, are as good as others: it is the server that has to like them.
-fn certified(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    keys: &dyn KeyProvider,
-) -> Result<CertifiedKey, String> {
-    let key = keys.load_private_key(key);
-    let key = key.map_err(|why| format!("tls: {why}"))?;
-    let leaf = chain.first().map(|leaf| leaf.as_ref()).unwrap_or_default();
-    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|why| format!("x509: {why}"))?;
-    let public = key.public_key();
-    if public.is_some_and(|public| public.as_ref() != leaf.public_key().raw) {
-        return Err("tls: private key does not match public key".to_owned());
-    }
-    Ok(CertifiedKey::new(chain, key))
 }
 
 /// The certificates among PEM blocks; what is none is passed over.

@@ -10,12 +10,13 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use tokio::sync::Mutex;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::Status;
+use tonic::transport::Channel;
 
 use super::keys::{KeySet, VerifyingKey};
 use crate::base::allowance::Allowance;
 use crate::base::clock::Clock;
+use crate::base::grpc::{self, code_of, error_text};
 use crate::meta::Map;
 use crate::telemetry::metrics::{Counter, Declared, Gauge, Histogram};
 
@@ -33,8 +34,6 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
 const METADATA_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time that a signature may take; a request has no longer either.
 const SIGN_TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause before a plugin that has no socket yet is tried again.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// The time after which keys that could not be fetched are fetched again (upstream
 /// `fallbackRefreshDuration`).
 const FALLBACK_REFRESH: Duration = Duration::from_secs(10);
@@ -117,10 +116,8 @@ impl ExternalSigner {
     /// It does not answer in time, or not with what it should.
     pub async fn connect(socket: &str) -> Result<Arc<Self>, String> {
         let failed = |why: String| format!("while setting up external-jwt-signer: {why}");
-        let channel = Endpoint::from_shared(format!("unix://{}", path_of(socket)))
-            .map_err(|why| failed(format!("while dialing grpc socket at {socket:?}: {why}")))?
-            .origin(http::Uri::from_static("http://localhost"))
-            .connect_lazy();
+        let channel = grpc::channel(&path_of(socket))
+            .map_err(|why| failed(format!("while dialing grpc socket at {socket:?}: {why}")))?;
         let client =
             ExternalJwtSignerClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
         let mut signer = Self {
@@ -188,9 +185,9 @@ impl ExternalSigner {
             async move { client.sign(request).await }
         };
         let answer = call_within(SIGN_TIMEOUT, "Sign", call).await;
-        SIGNATURES.inc(&[code_of(answer.as_ref().err())]);
+        SIGNATURES.inc(&[code_of(&answer)]);
         let answer = answer
-            .map_err(|why| format!("while signing jwt: {}", text_of(&why)))?
+            .map_err(|why| format!("while signing jwt: {}", error_text(&why)))?
             .into_inner();
         self.check_header(&answer.header)
             .await
@@ -244,7 +241,7 @@ impl ExternalSigner {
             async move { client.metadata(MetadataRequest {}).await }
         };
         let answer = call_within(METADATA_TIMEOUT, "Metadata", call).await;
-        let answer = answer.map_err(|why| text_of(&why))?;
+        let answer = answer.map_err(|why| error_text(&why))?;
         Ok(answer.into_inner().max_token_expiration_seconds)
     }
 
@@ -256,9 +253,9 @@ impl ExternalSigner {
             async move { client.fetch_keys(FetchKeysRequest {}).await }
         };
         let answer = call_within(FETCH_TIMEOUT, "FetchKeys", call).await;
-        FETCHES.inc(&[code_of(answer.as_ref().err())]);
+        FETCHES.inc(&[code_of(&answer)]);
         let answer = answer.map_err(|why| {
-            let why = text_of(&why);
+            let why = error_text(&why);
             failed(format!(
                 "while getting externally supported jwt signing keys: {why}"
             ))
@@ -338,64 +335,16 @@ fn path_of(socket: &str) -> String {
     }
 }
 
-/// Makes a call. As upstream's waits for a connection, one that cannot be made yet is tried again
-/// meanwhile.
+/// Makes a call, and measures it.
 async fn call_within<T, F: Future<Output = Result<T, Status>> + Send>(
     timeout: Duration,
     method: &str,
     call: impl Fn() -> F + Send + Sync,
 ) -> Result<T, Status> {
     let start = Instant::now();
-    let attempts = async {
-        loop {
-            match call().await {
-                Err(status)
-                    if status.code() == Code::Unavailable
-                        && std::error::Error::source(&status).is_some() =>
-                {
-                    tokio::time::sleep(RETRY_PAUSE).await;
-                }
-                outcome => return outcome,
-            }
-        }
-    };
-    let late = || Status::new(Code::DeadlineExceeded, "context deadline exceeded");
-    let outcome = tokio::time::timeout(timeout, attempts).await;
-    let outcome = outcome.unwrap_or_else(|_| Err(late()));
+    let outcome = grpc::call_within(timeout, call).await;
     let method = format!("/v1.ExternalJWTSigner/{method}");
-    let code = code_of(outcome.as_ref().err());
+    let code = code_of(&outcome);
     SECONDS.observe(&[&method, code], start.elapsed().as_secs_f64());
     outcome
-}
-
-/// An error as Go prints it.
-fn text_of(status: &Status) -> String {
-    format!(
-        "rpc error: code = {} desc = {}",
-        code_of(Some(status)),
-        status.message()
-    )
-}
-
-/// The name of a code in Go.
-fn code_of(status: Option<&Status>) -> &'static str {
-    match status.map_or(Code::Ok, Status::code) {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
-    }
 }

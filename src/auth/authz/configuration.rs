@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{aggregate, validation};
-use crate::codec::configuration;
+use crate::codec::configuration::FileType;
 use crate::meta::{Object, Value, array_at, go, str_at, value_at};
 
 const KIND: &str = "AuthorizationConfiguration";
+const TYPE: FileType = FileType::of_server(KIND);
 /// The TTLs of caches that are not given (apiserver `apis/apiserver/v1/defaults.go`).
 const AUTHORIZED_TTL: i64 = 300_000_000_000;
 const UNAUTHORIZED_TTL: i64 = 30_000_000_000;
@@ -165,7 +166,7 @@ pub(super) const DURATIONS: [&str; 3] = ["authorizedTTL", "unauthorizedTTL", "ti
 
 /// Decodes a file whose durations are durations.
 fn with_durations(bytes: &[u8]) -> Result<Object, String> {
-    let object = configuration::decode(bytes, KIND)?;
+    let object = TYPE.decode(bytes)?;
     for one in object.array_at("/authorizers") {
         for field in DURATIONS {
             let text = str_at(one, &format!("/webhook/{field}"));

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::codec::config_file::{self, Fields};
-use crate::meta::{Map, Path, Value, go, json};
+use crate::codec::configuration::FileType;
+use crate::meta::{Value, array_at, go, json, str_at, texts_at};
 
-const TYPE: (&str, &str) = ("apiserver.config.k8s.io/v1", "EncryptionConfiguration");
 /// The time that a plugin has to answer unless the configuration says otherwise.
 const DEFAULT_TIMEOUT: &str = "3s";
 
@@ -115,79 +114,49 @@ impl ProviderConfiguration {
 /// # Errors
 /// The bytes are no such object, or hold fields that it does not have.
 pub fn read(bytes: &[u8]) -> Result<Vec<ResourceConfiguration>, String> {
-    let (value, mut fields) = config_file::document(bytes, &[TYPE])?;
-    let root = Path::default();
-    let known = ["apiVersion", "kind", "resources"];
-    let mut resources = Vec::new();
-    if let Some(map) = fields.object(Some(&value), &root, &known) {
-        for (path, item) in fields.items(map, &root, "resources") {
-            resources.push(resource(&mut fields, item, &path));
-        }
-    }
-    fields.finish()?;
-    Ok(resources)
+    let object = FileType::ENCRYPTION.decode(bytes)?;
+    object.array_at("/resources").iter().map(resource).collect()
 }
 
-fn resource(fields: &mut Fields, item: &Value, path: &Path) -> ResourceConfiguration {
-    let Some(map) = fields.object(Some(item), path, &["resources", "providers"]) else {
-        return ResourceConfiguration::default();
+fn resource(item: &Value) -> Result<ResourceConfiguration, String> {
+    let providers = array_at(item, "/providers").iter();
+    Ok(ResourceConfiguration {
+        resources: texts_at(item, "/resources"),
+        providers: providers.map(provider).collect::<Result<_, _>>()?,
+    })
+}
+
+fn provider(item: &Value) -> Result<ProviderConfiguration, String> {
+    let given = |field: &str| item.get(field).filter(|value| !value.is_null());
+    Ok(ProviderConfiguration {
+        identity: given("identity").is_some(),
+        aesgcm: given("aesgcm").map(keys),
+        aescbc: given("aescbc").map(keys),
+        secretbox: given("secretbox").map(keys),
+        kms: given("kms").map(kms).transpose()?,
+    })
+}
+
+fn keys(value: &Value) -> Vec<Key> {
+    let key = |item: &Value| Key {
+        name: str_at(item, "/name").to_owned(),
+        secret: str_at(item, "/secret").to_owned(),
     };
-    let resources = fields.texts(map, path, "resources");
-    let providers = fields.items(map, path, "providers");
-    ResourceConfiguration {
-        resources,
-        providers: providers
-            .into_iter()
-            .map(|(path, item)| provider(fields, item, &path))
-            .collect(),
-    }
+    array_at(value, "/keys").iter().map(key).collect()
 }
 
-fn provider(fields: &mut Fields, item: &Value, path: &Path) -> ProviderConfiguration {
-    let known = ["aesgcm", "aescbc", "secretbox", "identity", "kms"];
-    let Some(map) = fields.object(Some(item), path, &known) else {
-        return ProviderConfiguration::default();
-    };
-    let identity = fields.object(map.get("identity"), &path.child("identity"), &[]);
-    ProviderConfiguration {
-        identity: identity.is_some(),
-        aesgcm: keys(fields, map, path, "aesgcm"),
-        aescbc: keys(fields, map, path, "aescbc"),
-        secretbox: keys(fields, map, path, "secretbox"),
-        kms: kms(fields, map.get("kms"), &path.child("kms")),
-    }
-}
-
-fn keys(fields: &mut Fields, map: &Map, path: &Path, field: &str) -> Option<Vec<Key>> {
-    let path = path.child(field);
-    let map = fields.object(map.get(field), &path, &["keys"])?;
-    let mut keys = Vec::new();
-    for (path, item) in fields.items(map, &path, "keys") {
-        let map = fields.object(Some(item), &path, &["name", "secret"]);
-        keys.push(map.map_or_else(Key::default, |map| Key {
-            name: fields.text(map, &path, "name"),
-            secret: fields.text(map, &path, "secret"),
-        }));
-    }
-    Some(keys)
-}
-
-fn kms(fields: &mut Fields, value: Option<&Value>, path: &Path) -> Option<KmsConfiguration> {
-    let known = ["apiVersion", "name", "cachesize", "endpoint", "timeout"];
-    let map = fields.object(value, path, &known)?;
-    let or_default = |text: String, default: &str| match text.as_str() {
+fn kms(value: &Value) -> Result<KmsConfiguration, String> {
+    let or_default = |field: &str, default: &str| match str_at(value, field) {
         "" => default.to_owned(),
-        _ => text,
+        text => text.to_owned(),
     };
-    let timeout = or_default(fields.text(map, path, "timeout"), DEFAULT_TIMEOUT);
-    if let Err(why) = go::parse_duration(&timeout) {
-        fields.wrong(&path.child("timeout"), &why);
-    }
-    Some(KmsConfiguration {
-        api_version: or_default(fields.text(map, path, "apiVersion"), "v1"),
-        name: fields.text(map, path, "name"),
-        cache_size: fields.integer(map, path, "cachesize"),
-        endpoint: fields.text(map, path, "endpoint"),
+    let timeout = or_default("/timeout", DEFAULT_TIMEOUT);
+    go::parse_duration(&timeout)?;
+    Ok(KmsConfiguration {
+        api_version: or_default("/apiVersion", "v1"),
+        name: str_at(value, "/name").to_owned(),
+        cache_size: value.get("cachesize").and_then(Value::as_i64),
+        endpoint: str_at(value, "/endpoint").to_owned(),
         timeout,
     })
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use tonic::{Code, Status};
 
+use crate::base::grpc::{code_name, error_text};
+
 /// The reason why a value cannot be encrypted or decrypted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransformError {
@@ -35,7 +37,7 @@ impl TransformError {
 
     /// A call of a plugin that failed while `doing` something.
     pub fn call(doing: &str, status: &Status) -> Self {
-        let message = rpc_error(status);
+        let message = error_text(status);
         Self {
             message: if doing.is_empty() {
                 message
@@ -86,32 +88,3 @@ impl fmt::Display for TransformError {
 }
 
 impl std::error::Error for TransformError {}
-
-/// Formats the answer of a plugin as Go's gRPC library does.
-pub fn rpc_error(status: &Status) -> String {
-    let (code, text) = (code_name(status.code()), status.message());
-    format!("rpc error: code = {code} desc = {text}")
-}
-
-/// Returns Go's name of a code.
-pub fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
-    }
-}

@@ -229,7 +229,7 @@ async fn wrong_configurations_are_refused_with_the_path_of_the_field() {
         ("[{resources: [a], provider: []}]".to_owned(),
             format!("{parsing}error decoding encryption provider configuration file \"FILE\": strict decoding error: unknown field \"resources[0].provider\"")),
         (kms(&format!("{good}, timeout: soon")),
-            format!("{parsing}error decoding encryption provider configuration file \"FILE\": strict decoding error: field \"resources[0].providers[0].kms.timeout\": time: invalid duration \"soon\"")),
+            format!("{parsing}error decoding encryption provider configuration file \"FILE\": time: invalid duration \"soon\"")),
     ] {
         assert_eq!(load_resources(&given).await.expect_err("refused"), why, "{given}");
     }
@@ -244,7 +244,7 @@ async fn wrong_configurations_are_refused_with_the_path_of_the_field() {
     assert!(!why.contains(SECRET), "{why}");
     for (text, why) in [
         ("", "is empty"),
-        ("a: [", "error converting YAML to JSON"),
+        ("a: [", "couldn't get version/kind"),
         ("apiVersion: v1\nkind: Pod", "no kind \"Pod\" is registered"),
     ] {
         let found = load(text, false).await.expect_err("refused");

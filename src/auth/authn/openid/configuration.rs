@@ -2,10 +2,10 @@
 //! AuthenticationConfiguration (apiserver `apis/apiserver`, kubernetes
 //! `kubeapiserver/options/authentication.go`).
 
-use crate::codec::configuration;
+use crate::codec::configuration::FileType;
 use crate::meta::{Object, Value, array_at, bool_at, str_at, value_at};
 
-const KIND: &str = "AuthenticationConfiguration";
+const TYPE: FileType = FileType::of_server("AuthenticationConfiguration");
 
 /// A configuration that has been decoded; [`super::validation`] says whether it is valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Configuration {
         if bytes.is_empty() {
             return Err("empty config data".to_owned());
         }
-        configuration::decode(bytes, KIND).map(|object| Self::of(&object))
+        TYPE.decode(bytes).map(|object| Self::of(&object))
     }
 
     fn of(object: &Object) -> Self {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::Status;
+use tonic::transport::Channel;
 
+use crate::base::grpc::{self, call_within, code_of};
 use crate::base::random;
 use crate::meta::go;
-use crate::storage::encryption::error::code_name;
 use crate::storage::encryption::metrics::record_call;
 
 use generated::key_management_service_client::KeyManagementServiceClient;
@@ -24,8 +24,6 @@ mod generated {
 
 /// The maximum size of an answer. Keys and annotations are far smaller.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// The pause before a plugin that has no socket yet is tried again.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The calls of one plugin.
 #[derive(Clone, Debug)]
@@ -41,10 +39,8 @@ impl Client {
     /// # Errors
     /// The endpoint names no Unix socket.
     pub fn new(provider: &str, endpoint: &str, timeout: Duration) -> Result<Self, String> {
-        let channel = Endpoint::from_shared(format!("unix://{}", socket_path(endpoint)?))
-            .map_err(|why| format!("failed to create connection to {endpoint}, error: {why}"))?
-            .origin(http::Uri::from_static("http://localhost"))
-            .connect_lazy();
+        let channel = grpc::channel(&socket_path(endpoint)?)
+            .map_err(|why| format!("failed to create connection to {endpoint}, error: {why}"))?;
         Ok(Self {
             provider: provider.to_owned(),
             client: KeyManagementServiceClient::new(channel)
@@ -104,42 +100,19 @@ impl Client {
         Ok(self.call("Decrypt", call).await?.into_inner().plaintext)
     }
 
-    /// Makes a call within the time that the plugin has. As upstream's waits for a connection, one
-    /// that cannot be made yet is tried again meanwhile.
+    /// Makes a call within the time that the plugin has.
     async fn call<T, F: Future<Output = Result<T, Status>> + Send>(
         &self,
         method: &str,
         call: impl Fn() -> F + Send + Sync,
     ) -> Result<T, Status> {
         let start = Instant::now();
-        let attempts = async {
-            loop {
-                match call().await {
-                    Err(status) if is_unconnected(&status) => {
-                        tokio::time::sleep(RETRY_PAUSE).await;
-                    }
-                    outcome => return outcome,
-                }
-            }
-        };
-        let outcome = tokio::time::timeout(self.timeout, attempts)
-            .await
-            .unwrap_or_else(|_| {
-                Err(Status::new(
-                    Code::DeadlineExceeded,
-                    "context deadline exceeded",
-                ))
-            });
-        let code = outcome.as_ref().err().map_or(Code::Ok, Status::code);
+        let outcome = call_within(self.timeout, call).await;
         let method = format!("/v2.KeyManagementService/{method}");
-        record_call(&self.provider, &method, code_name(code), start.elapsed());
+        let code = code_of(&outcome);
+        record_call(&self.provider, &method, code, start.elapsed());
         outcome
     }
-}
-
-/// Reports whether there was no connection to make the call on.
-fn is_unconnected(status: &Status) -> bool {
-    status.code() == Code::Unavailable && std::error::Error::source(status).is_some()
 }
 
 /// Returns the path of a Unix socket, which begins with a zero byte if it is an abstract one

@@ -7,10 +7,10 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use tokio::time::{Instant, sleep};
 
+use crate::base::grpc::error_text;
 use crate::base::supervise::{FailureTracker, catch_panic};
 use crate::meta::time;
 use crate::storage::encryption::TransformError;
-use crate::storage::encryption::error::rpc_error;
 use crate::storage::encryption::metrics;
 
 use super::client::StatusResponse;
@@ -64,7 +64,7 @@ impl Kms {
             Err(status) => Err(format!(
                 "failed to perform status section of the healthz check for KMS Provider {}, error: {}",
                 self.name,
-                rpc_error(&status)
+                error_text(&status)
             )),
         };
         probe.outcome = Some((outcome.clone(), Instant::now()));
