@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
 use crate::auth::User;
 use crate::auth::authz::Attributes;
 use crate::base::clock::Clock;
-use crate::meta::Status;
+use crate::meta::{Status, go};
+use crate::telemetry::latency::Latencies;
 
 use super::backend::{Backend, Outcome};
 use super::event::{Event, Level, ObjectReference, ResponseStatus, Stage};
@@ -23,6 +24,11 @@ const MAX_USER_AGENT: usize = 1024;
 const CUT: &str = "...TRUNCATED";
 /// The maximum size of the annotations of an event, keys and values. Further ones are left out.
 const MAX_ANNOTATION_BYTES: usize = 2 << 20;
+
+/// The time from which on a request is slow: its event tells where the time went.
+const SLOW: SignedDuration = SignedDuration::from_millis(500);
+/// The prefix of the annotations with such times.
+const LATENCY: &str = "apiserver.latency.k8s.io/";
 
 /// The auditing of a server.
 pub struct Auditor {
@@ -103,6 +109,7 @@ impl Auditor {
             verdict,
             begun: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            latencies: Arc::default(),
             event: Mutex::new(event),
         }))
     }
@@ -119,6 +126,7 @@ pub struct Audit {
     verdict: Verdict,
     begun: AtomicBool,
     ended: AtomicBool,
+    latencies: Arc<Latencies>,
     event: Mutex<Event>,
 }
 
@@ -226,6 +234,29 @@ impl Audit {
         }
     }
 
+    /// Returns the times of the request, to be added to.
+    pub fn latencies(&self) -> Arc<Latencies> {
+        self.latencies.clone()
+    }
+
+    /// Annotates a slow request with the times that it spent in the parts of the server. A watch is
+    /// as slow as its client wants.
+    fn tell_latencies(&self) {
+        let (received, is_watch) = {
+            let event = self.event.lock();
+            (event.received, event.verb == "watch")
+        };
+        let total = self.auditor.clock.now().duration_since(received);
+        if total <= SLOW || is_watch {
+            return;
+        }
+        let nanos = |nanos: i128| go::format_duration(i64::try_from(nanos).unwrap_or(i64::MAX));
+        for (layer, time) in self.latencies.all() {
+            self.annotate(&format!("{LATENCY}{}", layer.name()), &nanos(time.into()));
+        }
+        self.annotate(&format!("{LATENCY}total"), &nanos(total.as_nanos()));
+    }
+
     /// Hands over the event at its beginning. It is false if the request is to be refused.
     pub async fn receive(&self) -> bool {
         self.begun.store(true, Ordering::Relaxed);
@@ -291,6 +322,7 @@ impl Audit {
                 });
             }
         }
+        self.tell_latencies();
         Some(self.process(Stage::ResponseComplete))
     }
 
@@ -327,9 +359,12 @@ impl Drop for Audit {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use async_trait::async_trait;
 
     use super::*;
+    use crate::telemetry::latency::Layer;
 
     /// Keeps events, and refuses those that begin if it is told so.
     #[derive(Clone, Default)]
@@ -439,5 +474,45 @@ mod tests {
         let audit = begin("rules: [{level: Metadata}]", &kept).expect("audited");
         assert!(!audit.receive().await);
         assert!(begin("rules: [{level: None}]", &kept).is_none());
+    }
+
+    #[tokio::test]
+    async fn slow_requests_tell_where_the_time_went() {
+        let (kept, clock) = (Kept::default(), Clock::manual(Timestamp::UNIX_EPOCH));
+        let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]";
+        let policy = Policy::parse(policy.as_bytes()).expect("a policy");
+        let auditor = Auditor::new(policy, Box::new(kept.clone()), clock.clone());
+        let tell = async |verb: &str, millis: u64| {
+            let attributes = Attributes {
+                verb: verb.to_owned(),
+                ..Attributes::default()
+            };
+            let received = clock.now();
+            let audit = auditor.begin(&attributes, || RequestFacts {
+                received,
+                ..RequestFacts::default()
+            });
+            let audit = audit.expect("audited");
+            audit
+                .latencies()
+                .add(Layer::Storage, Duration::from_micros(1500));
+            clock.advance(Duration::from_millis(millis));
+            audit.complete(200).await;
+            kept.0.lock().pop().expect("an event").annotations
+        };
+        let slow = tell("get", 501).await;
+        let annotations: Vec<String> = slow
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        assert_eq!(
+            annotations,
+            [
+                "apiserver.latency.k8s.io/etcd=1.5ms",
+                "apiserver.latency.k8s.io/total=501ms"
+            ]
+        );
+        assert!(tell("get", 500).await.is_empty());
+        assert!(tell("watch", 5000).await.is_empty());
     }
 }

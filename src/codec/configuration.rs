@@ -157,8 +157,13 @@ mod tests {
 
     #[test]
     fn files_of_keys_are_not_shown() {
-        for text in ["secret: hush", "secret: hush\nkind: EncryptionConfiguration"] {
-            let why = FileType::ENCRYPTION.decode(text.as_bytes()).expect_err(text);
+        for text in [
+            "secret: hush",
+            "secret: hush\nkind: EncryptionConfiguration",
+        ] {
+            let why = FileType::ENCRYPTION
+                .decode(text.as_bytes())
+                .expect_err(text);
             assert!(why.contains("is missing") && !why.contains("hush"), "{why}");
         }
         let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrule: []\nrules: [{level: None}]";

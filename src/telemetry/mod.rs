@@ -4,6 +4,7 @@ pub mod config_reloads;
 pub mod exposition;
 mod family;
 pub mod health;
+pub mod latency;
 pub mod log;
 pub mod metric_options;
 pub mod metrics;

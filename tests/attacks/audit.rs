@@ -27,13 +27,13 @@ const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const QUIET: &str = "{level: None, nonResourceURLs: ['/readyz*', '/livez*', /metrics]}";
 
 /// A folder with the files of one server.
-struct World {
+pub struct World {
     folder: tempfile::TempDir,
 }
 
 impl World {
     /// Writes a policy with these rules, each in flow style.
-    fn new(rules: &[&str]) -> Self {
+    pub fn new(rules: &[&str]) -> Self {
         let world = Self {
             folder: tempfile::tempdir().unwrap(),
         };
@@ -57,13 +57,13 @@ impl World {
     }
 
     /// A server that logs, with further flags.
-    async fn start_logging(&self, flags: &[&str]) -> TestServer {
+    pub async fn start_logging(&self, flags: &[&str]) -> TestServer {
         let log = format!("--audit-log-path={}", self.path("audit.log").display());
         self.start(&[&[log.as_str()], flags].concat()).await
     }
 
     /// The events in the log of the request with that ID, once there are as many.
-    async fn events(&self, id: &str, count: usize) -> Vec<Value> {
+    pub async fn events(&self, id: &str, count: usize) -> Vec<Value> {
         let end = Instant::now() + WRITTEN;
         loop {
             let text = fs::read_to_string(self.path("audit.log")).unwrap_or_default();
@@ -96,7 +96,7 @@ impl World {
 }
 
 /// Level, stage and code of each event.
-fn told(events: &[Value]) -> Vec<String> {
+pub fn told(events: &[Value]) -> Vec<String> {
     let one = |event: &Value| {
         let code = event["responseStatus"]["code"].as_u64();
         let code = code.map_or_else(String::new, |code| format!(" {code}"));
@@ -749,7 +749,10 @@ async fn wrong_policies_keep_a_server_from_starting() {
             "rules[0].level: Unsupported value: \"Everything\"",
         ),
         ("rules: []", "loaded illegal policy with 0 rules"),
-        ("rules: {}", "json: cannot unmarshal object into Go struct field Policy.rules of type []v1.PolicyRule"),
+        (
+            "rules: {}",
+            "json: cannot unmarshal object into Go struct field Policy.rules of type []v1.PolicyRule",
+        ),
     ] {
         let world = World::new(&[]);
         let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";

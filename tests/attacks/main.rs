@@ -7,6 +7,7 @@ mod admission_metrics;
 mod admission_plugins;
 mod aggregation;
 mod audit;
+mod audit_events;
 mod authorization_webhooks;
 mod bodies;
 mod connections;

@@ -15,6 +15,7 @@ use crate::auth::authz::Authorizer;
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::base::random;
 use crate::meta::{Gvk, Gvr, Object, Status, Value, go, status, str_at};
+use crate::telemetry::latency::{Layer, measure};
 use crate::webhook::{Client, Limits, WebhookError};
 
 /// The bytes that the answer of a webhook may have: a patch of the largest object in base64, and
@@ -225,8 +226,12 @@ impl<'a> Dispatch<'a> {
             timeout: hook.timeout.min(left),
             answer_bytes: MAX_ANSWER_BYTES,
         };
+        let layer = match mutating {
+            true => Layer::MutatingWebhooks,
+            false => Layer::ValidatingWebhooks,
+        };
         let answer = self.parts.client.post(&hook.client, body.into(), limits);
-        let answer = answer.await.map_err(|why| {
+        let answer = measure(layer, answer).await.map_err(|why| {
             let (why, code) = match why {
                 WebhookError::Configuration(why) => {
                     (format!("could not get REST client: {why}"), 500)

@@ -10,6 +10,7 @@ use super::{Filter, FilterContext, Next};
 use crate::audit::{self, Audit, RequestFacts};
 use crate::endpoints::body::Body;
 use crate::meta::names::parse_ip_sloppy;
+use crate::telemetry::latency::{self, Layer};
 use crate::telemetry::requests::FilterName;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -37,9 +38,11 @@ impl Filter for AuditRequests {
             Ok(request) => request.audit = Some(audit.clone()),
             Err(status) => return ctx.status(&status),
         }
+        let latencies = audit.latencies();
+        latencies.add(Layer::Authentication, ctx.authentication);
         ctx.audit = Some(audit);
         ctx.end_filter(FilterName::Audit);
-        N::handle(ctx).await
+        latency::scope(latencies, N::handle(ctx)).await
     }
 }
 
@@ -49,8 +52,8 @@ fn begin(ctx: &FilterContext<'_>) -> Option<Arc<Audit>> {
     auditor.begin(&ctx.request.attributes(), || facts(ctx))
 }
 
-/// Reports a request whose user is not known: once, as its answer begins.
-pub async fn unauthenticated(ctx: &FilterContext<'_>, status: &crate::meta::Status) {
+/// Reports a request that is refused before its user is known: once, as its answer begins.
+pub async fn refused(ctx: &FilterContext<'_>, status: &crate::meta::Status) {
     if let Some(audit) = begin(ctx) {
         audit.response_status(status);
         audit.start(status.code).await;

@@ -95,6 +95,7 @@ impl Filter for Authentication {
         record(&authenticated, took);
         requests::filtered(FilterName::Authentication, took);
         ctx.filter_began = start + took;
+        ctx.authentication = took;
         let (user, warnings, annotations) = match authenticated {
             Ok(Some(known)) if known.user.name != ANONYMOUS => {
                 if !connection.authenticated(&known.user) {
@@ -119,7 +120,7 @@ impl Filter for Authentication {
         let mut response = match known {
             Ok(()) => N::handle(ctx).await,
             Err(status) => {
-                audit::unauthenticated(ctx, &status).await;
+                audit::refused(ctx, &status).await;
                 ctx.status(&status)
             }
         };

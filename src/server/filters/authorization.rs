@@ -8,6 +8,7 @@ use super::{Filter, FilterContext, Next};
 use crate::audit::Audit;
 use crate::auth::authz::{self, Decision, Verdict};
 use crate::endpoints::body::Body;
+use crate::telemetry::latency::{self, Layer};
 use crate::telemetry::metrics::{
     Counter, CounterSeries, DOUBLED_MILLISECONDS, Declared, Histogram, HistogramSeries,
 };
@@ -50,6 +51,7 @@ impl Filter for Authorization {
         let (attempts, seconds) = &SERIES[told(&decision)];
         attempts.inc();
         seconds.observe(took.as_secs_f64());
+        latency::record(Layer::Authorization, took);
         if let Some(audit) = &ctx.audit {
             annotate(audit, &decision);
         }

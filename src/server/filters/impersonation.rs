@@ -8,6 +8,7 @@ use super::{Filter, FilterContext, Next};
 use crate::auth::impersonation;
 use crate::endpoints::body::Body;
 use crate::meta::status::Result;
+use crate::telemetry::latency::{Layer, measure};
 use crate::telemetry::requests::FilterName;
 
 /// Replaces the user of the request by the one it asks to act as, if its own user may.
@@ -30,7 +31,7 @@ async fn impersonate(ctx: &mut FilterContext<'_>) -> Result<()> {
     let Some(wanted) = wanted else { return Ok(()) };
     let attributes = ctx.request.attributes();
     let impersonated = ctx.chain.impersonation.impersonate(&wanted, &attributes);
-    let (user, constraint) = impersonated.await?;
+    let (user, constraint) = measure(Layer::Impersonation, impersonated).await?;
     let user = Arc::new(user);
     if let Some(audit) = &ctx.audit {
         audit.impersonate(user.clone(), &constraint);

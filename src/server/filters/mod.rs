@@ -160,6 +160,8 @@ pub struct FilterContext<'a> {
     /// The time that it spent waiting for seats.
     pub queued: Duration,
     pub log: Option<Box<RequestLog>>,
+    /// The time that authentication took.
+    pub authentication: Duration,
     /// The annotations about the credentials for the event.
     pub annotations: authn::Annotations,
     /// The event that tells of the request; `None` where it is not audited.
@@ -198,6 +200,7 @@ impl<'a> FilterContext<'a> {
             filter_began: received,
             queued: Duration::ZERO,
             log: None,
+            authentication: Duration::ZERO,
             annotations: Vec::new(),
             audit: None,
         }

@@ -1,9 +1,12 @@
 //! Priority and fairness: a request runs when its priority level has seats for it (apiserver
 //! `server/filters/priority-and-fairness.go`).
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures::poll;
 use http::Response;
 use http::header::HeaderName;
 
@@ -14,6 +17,7 @@ use crate::endpoints::body::Body;
 use crate::endpoints::request_info::RequestInfo;
 use crate::flowcontrol::{Controller, Flow, RequestDetails, RequestDigest, Seat};
 use crate::server::request_guard::Capacity;
+use crate::telemetry::latency::{Layer, measure};
 use crate::telemetry::requests::FilterName;
 
 /// The headers with the UIDs of the flow schema and the priority level of a request.
@@ -49,8 +53,8 @@ impl Filter for PriorityAndFairness {
             log.flow = Some(flow.clone());
         }
         let deadline = wait_deadline(ctx);
-        let query = &ctx.request.query;
-        let mut response = match controller.admit(&flow, details, query, deadline).await {
+        let admitted = controller.admit(&flow, details, &ctx.request.query, deadline);
+        let mut response = match waited(admitted).await {
             Ok(seat) => {
                 hold(ctx, controller, seat);
                 ctx.queued = ctx.end_filter(FilterName::PriorityAndFairness);
@@ -62,6 +66,15 @@ impl Filter for PriorityAndFairness {
         headers.insert(LEVEL_UID, flow.level_uid.clone());
         headers.insert(SCHEMA_UID, flow.schema_uid.clone());
         response
+    }
+}
+
+/// Awaits admission, and records how long that took unless it comes at once.
+async fn waited<F: Future>(admitted: F) -> F::Output {
+    let mut admitted = pin!(admitted);
+    match poll!(admitted.as_mut()) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => measure(Layer::QueueWait, admitted).await,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Response;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Filter, FilterContext, Next};
+use super::{Filter, FilterContext, Next, audit};
 use crate::endpoints::Request;
 use crate::endpoints::body::Body;
 use crate::meta::Status;
@@ -26,16 +26,20 @@ impl Filter for Timeout {
             true => limit,
             false => match requested_timeout(&ctx.request, limit) {
                 Ok(timeout) => timeout,
-                Err(status) => return ctx.status(&status),
+                Err(status) => {
+                    audit::refused(ctx, &status).await;
+                    return ctx.status(&status);
+                }
             },
         };
         ctx.timeout = timeout;
         let deadline = Instant::from(ctx.received + timeout);
         let (guard, is_long_running) = (ctx.guard.clone(), ctx.is_long_running);
         tokio::select! {
+            // What fails because the time is over comes too late.
             biased;
-            response = N::handle(ctx) => return response,
             () = expired(deadline, &guard, is_long_running) => {}
+            response = N::handle(ctx) => return response,
         }
         ctx.series().0.terminated(504);
         if ctx.is_routed {

@@ -38,6 +38,7 @@ use super::{
 };
 use crate::base::clock::Clock;
 use crate::base::files;
+use crate::telemetry::latency::{Layer, measure};
 
 /// The one file in the directory.
 pub const FILE: &str = "keelson.redb";
@@ -208,15 +209,13 @@ impl Embedded {
 
     /// Hands the writer an order and waits until the outcome is on disk.
     async fn order(&self, op: Op) -> Result<WriteOutcome> {
-        let place = self
-            .queue
-            .clone()
-            .acquire_owned()
-            .await
-            .map_err(|_| closed())?;
-        self.enqueue(op, place)?
-            .await
-            .unwrap_or_else(|_| Err(closed()))
+        let written = async {
+            let place = self.queue.clone().acquire_owned().await;
+            let place = place.map_err(|_| closed())?;
+            let outcome = self.enqueue(op, place)?.await;
+            outcome.unwrap_or_else(|_| Err(closed()))
+        };
+        measure(Layer::Storage, written).await
     }
 
     /// Hands the writer an order with its place in the queue, which it keeps until it is answered,

@@ -32,6 +32,7 @@ use super::{
 };
 use crate::base::dial::{Egress, Network};
 use crate::base::supervise::FailureTracker;
+use crate::telemetry::latency::{Layer, measure};
 
 /// Timeout of establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -417,7 +418,8 @@ where
             }
         }
     };
-    timeout(limit, all).await.unwrap_or(Err(Attempt::TimedOut))
+    let answer = measure(Layer::Storage, timeout(limit, all)).await;
+    answer.unwrap_or(Err(Attempt::TimedOut))
 }
 
 /// [`attempt`] with the error interpreted.
