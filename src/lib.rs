@@ -51,11 +51,12 @@ pub mod internals {
     }
     pub mod auth {
         pub use crate::auth::User;
-        pub use crate::auth::authn::jwt;
         pub use crate::auth::authn::openid::claims::{Claims, user};
         pub use crate::auth::authn::openid::configuration::Configuration as Authentication;
         pub use crate::auth::authn::openid::validation::validate;
         pub use crate::auth::authn::openid::verifier::untrusted_issuer;
+        pub use crate::auth::authn::x509::CaBundle;
+        pub use crate::auth::authn::{certificate_request, jwt};
         pub use crate::auth::authz::abac::PolicyList;
         pub use crate::auth::authz::configuration::Configuration as Authorization;
         pub use crate::auth::authz::rule::{Rule, uncovered};
@@ -144,5 +145,8 @@ pub mod internals {
             ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchEvent,
             WatchStream, WriteOutcome, next_key,
         };
+    }
+    pub mod webhook {
+        pub use crate::webhook::KubeConfig;
     }
 }

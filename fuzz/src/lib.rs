@@ -1,14 +1,17 @@
 //! The bodies of the fuzz targets: each takes any bytes and panics where what must hold does not.
 //! `tests/fuzz.rs` runs them over the seeds.
 
+use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use keelson::internals::audit::Policy;
 use keelson::internals::auth::{
-    Attributes, Authentication, Authorization, Claims, PolicyList, jwt, untrusted_issuer, user,
-    validate,
+    Attributes, Authentication, Authorization, CaBundle, Claims, PolicyList, certificate_request,
+    jwt, untrusted_issuer, user, validate,
 };
 use keelson::internals::cel::{
     Environment, PER_CALL_LIMIT, Type, Value as CelValue, compile, estimate, plan,
@@ -20,7 +23,9 @@ use keelson::internals::meta::{FieldSelector, Gvk, LabelSelector, Object, Value,
 use keelson::internals::proxy::spdy::{self, Frame, FrameReader, FrameWriter};
 use keelson::internals::schema;
 use keelson::internals::storage::encryption::{Cipher, EncryptedObject, check_configuration};
+use keelson::internals::webhook::KubeConfig;
 use prost::Message;
+use rustls_pki_types::CertificateDer;
 
 /// Bodies of applies: YAML or JSON. Every one is answered; what is applied by force can be applied
 /// again and changes nothing.
@@ -336,5 +341,51 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut context) {
         Poll::Ready(outcome) => outcome,
         Poll::Pending => panic!("memory is always ready"),
+    }
+}
+
+/// Verifies client certificates, in DER: one that is trusted itself and signs itself, and a chain
+/// of it. Whoever is named once is named again.
+pub fn certificates(bytes: &[u8]) {
+    let pem = format!(
+        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+        BASE64_STANDARD.encode(bytes)
+    );
+    let Ok(trusted) = CaBundle::from_pem(pem.as_bytes()) else {
+        return;
+    };
+    let certificate = CertificateDer::from(bytes);
+    let now = Timestamp::from_second(1_900_000_000).expect("a time");
+    let chain = vec![certificate; 3];
+    let (once, twice) = (trusted.verify(&chain, now), trusted.verify(&chain, now));
+    match (once, twice) {
+        (Ok(once), Ok(twice)) => {
+            assert_eq!(once.common_name, twice.common_name);
+            assert!(once.fingerprint.len() == 64 && once.not_after >= now);
+        }
+        (once, twice) => assert_eq!(once.err(), twice.err()),
+    }
+}
+
+/// Reads the subjects of certificate requests, in PEM, and of those in DER.
+pub fn certificate_requests(bytes: &[u8]) {
+    if let Ok(subject) = certificate_request::subject(bytes) {
+        assert_eq!(certificate_request::subject(bytes), Ok(subject));
+    }
+    let pem = format!(
+        "-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n",
+        BASE64_STANDARD.encode(bytes)
+    );
+    assert_eq!(
+        certificate_request::der(pem.as_bytes()).as_deref(),
+        Ok(bytes)
+    );
+    let _ = certificate_request::subject(pem.as_bytes());
+}
+
+/// Reads kubeconfig files of webhooks, which name a server if they are right.
+pub fn kubeconfig(bytes: &[u8]) {
+    if let Ok(config) = KubeConfig::parse(bytes, Path::new("/nonexistent")) {
+        assert!(config.server.starts_with("http"), "{}", config.server);
     }
 }

@@ -76,8 +76,15 @@ impl PemSource {
 /// # Errors
 /// A file that cannot be read or is malformed.
 pub fn load(path: &Path) -> Result<Value, String> {
-    let bytes = fs::read(path).map_err(|why| why.to_string())?;
-    match yaml::to_value(&bytes) {
+    parse(&fs::read(path).map_err(|why| why.to_string())?)
+}
+
+/// Reads the text of a kubeconfig file as a tree.
+///
+/// # Errors
+/// It is malformed.
+pub fn parse(bytes: &[u8]) -> Result<Value, String> {
+    match yaml::to_value(bytes) {
         Ok((value, issues)) if issues.is_empty() => Ok(value),
         Ok((_, issues)) => Err(issues.join("; ")),
         Err(why) => Err(why.to_string()),

@@ -32,6 +32,14 @@ impl KubeConfig {
         Self::of(&config, path.parent().unwrap_or(Path::new(""))).map_err(wrong)
     }
 
+    /// Reads the text of a file in `folder`.
+    ///
+    /// # Errors
+    /// Those of [`KubeConfig::read`], but that there is no such file.
+    pub fn parse(bytes: &[u8], folder: &Path) -> Result<Self, String> {
+        Self::of(&auth_info::parse(bytes)?, folder)
+    }
+
     fn of(config: &Value, folder: &Path) -> Result<Self, String> {
         let none = Value::Null;
         let kind = str_at(config, "/kind");

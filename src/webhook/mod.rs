@@ -25,6 +25,7 @@ use tokio_rustls::TlsConnector;
 pub use auth_info::{AuthInfo, AuthInfos};
 pub use call_error::CallError;
 pub use fetcher::{Fetched, Fetcher};
+pub use kubeconfig::KubeConfig;
 pub use remote::{Expected, Remote, RetryDelays};
 #[cfg(test)]
 pub use service::NoServices;

@@ -18,7 +18,7 @@ use generated::{DecryptRequest, EncryptRequest, StatusRequest};
 pub use generated::{EncryptResponse, StatusResponse};
 
 #[allow(clippy::all, dead_code)]
-mod generated {
+pub(super) mod generated {
     include!(concat!(env!("OUT_DIR"), "/v2.rs"));
 }
 

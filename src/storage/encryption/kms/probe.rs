@@ -207,3 +207,220 @@ fn record(tracker: &FailureTracker, outcome: &Result<(), String>) -> bool {
     }
     outcome.is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use bytes::Bytes;
+    use jiff::Timestamp;
+    use tokio::net::UnixListener;
+    use tonic::{Request, Response, Status};
+
+    use super::super::client::generated::key_management_service_server::{
+        KeyManagementService, KeyManagementServiceServer,
+    };
+    use super::super::client::generated::{
+        DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, StatusRequest,
+    };
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::storage::encryption::transformer::{Context, Transform};
+
+    const CX: Context<'_> = Context {
+        key: "/registry/secrets/default/a",
+        resource: "secrets",
+        may_wait: true,
+    };
+
+    /// A plugin whose keys and faults are set by a test.
+    #[derive(Default)]
+    struct Plugin {
+        key: AtomicU64,
+        /// The key of encryption is another than that of the status.
+        changes: AtomicBool,
+        lies: AtomicBool,
+        hangs: AtomicBool,
+        encrypted: AtomicU64,
+        decrypted: AtomicU64,
+    }
+
+    fn is(flag: &AtomicBool) -> bool {
+        flag.load(Ordering::Relaxed)
+    }
+
+    #[tonic::async_trait]
+    impl KeyManagementService for Arc<Plugin> {
+        async fn status(
+            &self,
+            _: Request<StatusRequest>,
+        ) -> Result<Response<StatusResponse>, Status> {
+            if is(&self.hangs) {
+                std::future::pending::<()>().await;
+            }
+            Ok(Response::new(StatusResponse {
+                version: "v2".to_owned(),
+                healthz: "ok".to_owned(),
+                key_id: self.key.load(Ordering::Relaxed).to_string(),
+            }))
+        }
+
+        async fn encrypt(
+            &self,
+            request: Request<EncryptRequest>,
+        ) -> Result<Response<EncryptResponse>, Status> {
+            self.encrypted.fetch_add(1, Ordering::Relaxed);
+            let key = self.key.load(Ordering::Relaxed) + u64::from(is(&self.changes));
+            Ok(Response::new(EncryptResponse {
+                ciphertext: request.into_inner().plaintext,
+                key_id: key.to_string(),
+                annotations: Default::default(),
+            }))
+        }
+
+        async fn decrypt(
+            &self,
+            request: Request<DecryptRequest>,
+        ) -> Result<Response<DecryptResponse>, Status> {
+            self.decrypted.fetch_add(1, Ordering::Relaxed);
+            let plaintext = match is(&self.lies) {
+                true => Bytes::from_static(&[7; 32]),
+                false => request.into_inner().ciphertext,
+            };
+            Ok(Response::new(DecryptResponse { plaintext }))
+        }
+    }
+
+    /// A plugin, and a server that uses it.
+    struct World {
+        plugin: Arc<Plugin>,
+        kms: Arc<Kms>,
+        clock: Clock,
+        socket: tempfile::TempDir,
+    }
+
+    impl World {
+        fn start() -> Self {
+            let (plugin, socket) = (Arc::new(Plugin::default()), tempfile::tempdir());
+            let socket = socket.expect("a folder");
+            let listener = UnixListener::bind(socket.path().join("kms")).expect("a socket");
+            let incoming = futures::stream::unfold(listener, async |listener| {
+                let stream = listener.accept().await.map(|(stream, _)| stream);
+                Some((stream, listener))
+            });
+            let service = KeyManagementServiceServer::new(plugin.clone());
+            let serving = tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(Box::pin(incoming));
+            tokio::spawn(serving);
+            let clock = Clock::manual(Timestamp::UNIX_EPOCH);
+            let kms = Self::server(&socket, &clock);
+            Self {
+                plugin,
+                kms,
+                clock,
+                socket,
+            }
+        }
+
+        /// A server that has not asked the plugin yet.
+        fn server(socket: &tempfile::TempDir, clock: &Clock) -> Arc<Kms> {
+            let endpoint = format!("unix://{}/kms", socket.path().display());
+            let timeout = Duration::from_millis(500);
+            Kms::new("vault", &endpoint, timeout, "", clock.clone()).expect("an endpoint")
+        }
+
+        /// Asks the plugin, however recently it was asked.
+        async fn check(&self) -> Result<(), String> {
+            self.kms.probe.lock().await.outcome = None;
+            self.kms.check().await
+        }
+
+        fn encrypt(&self) -> Result<Bytes, String> {
+            let mut out = Vec::new();
+            let encrypted = self.kms.encrypt(b"text", &mut out, CX);
+            encrypted
+                .map(|()| out.into())
+                .map_err(|why| why.to_string())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_seed_is_used_until_the_plugin_is_silent_for_too_long() {
+        let world = World::start();
+        assert_eq!(
+            world.encrypt(),
+            Err("got unexpected nil transformer".to_owned())
+        );
+        world.check().await.expect("healthy");
+        for _ in 0..100 {
+            world.encrypt().expect("encrypted");
+        }
+        // Each confirmation of the key lengthens the life of the seed.
+        for _ in 0..3 {
+            world.clock.advance(Duration::from_secs(170));
+            world.check().await.expect("healthy");
+            world.encrypt().expect("encrypted");
+        }
+        let encrypted = world.plugin.encrypted.load(Ordering::Relaxed);
+        assert_eq!(encrypted, 1, "the seed is used again");
+        world.plugin.hangs.store(true, Ordering::Relaxed);
+        let why = world.check().await.expect_err("it hangs");
+        assert!(
+            why.ends_with(
+                "error: rpc error: code = DeadlineExceeded desc = context deadline exceeded"
+            ),
+            "{why}"
+        );
+        world.clock.advance(Duration::from_secs(180));
+        let stored = world.encrypt().expect("to the second");
+        world.clock.advance(Duration::from_secs(1));
+        let why = world.encrypt().expect_err("expired");
+        assert!(
+            why.ends_with("expired at 1970-01-01T00:11:30Z (current time is 1970-01-01T00:11:31Z)"),
+            "{why}"
+        );
+        let read = world.kms.decrypt(stored, CX).await.expect("still readable");
+        assert_eq!((&read.value[..], read.stale), (&b"text"[..], false));
+        assert_eq!(world.plugin.decrypted.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_new_key_makes_a_new_seed_unless_the_plugin_changes_it_midway() {
+        let world = World::start();
+        world.check().await.expect("healthy");
+        let before = world.encrypt().expect("encrypted");
+        world.plugin.key.store(5, Ordering::Relaxed);
+        world.plugin.changes.store(true, Ordering::Relaxed);
+        let why = world.check().await.expect_err("two keys");
+        assert!(why.contains("failed to rotate DEK"), "{why}");
+        let read = world
+            .kms
+            .decrypt(world.encrypt().expect("the old seed"), CX);
+        assert!(!read.await.expect("readable").stale);
+        world.plugin.changes.store(false, Ordering::Relaxed);
+        world.check().await.expect("one key");
+        let read = world.kms.decrypt(before, CX).await.expect("readable");
+        assert!(read.stale, "it is to be written with the new key");
+        world.encrypt().expect("encrypted");
+        assert_eq!(world.plugin.encrypted.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_answers_other_bytes_is_not_believed() {
+        let world = World::start();
+        world.check().await.expect("healthy");
+        let stored = world.encrypt().expect("encrypted");
+        let other = World::server(&world.socket, &world.clock);
+        other.check().await.expect("healthy");
+        world.plugin.lies.store(true, Ordering::Relaxed);
+        let why = other.decrypt(stored.clone(), CX).await.expect_err("a lie");
+        assert_eq!(why.to_string(), "cipher: message authentication failed");
+        world.plugin.lies.store(false, Ordering::Relaxed);
+        for _ in 0..3 {
+            let read = other.decrypt(stored.clone(), CX).await.expect("the truth");
+            assert_eq!(&read.value[..], b"text");
+        }
+        assert_eq!(world.plugin.decrypted.load(Ordering::Relaxed), 2);
+    }
+}

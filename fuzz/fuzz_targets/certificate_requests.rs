@@ -1,0 +1,4 @@
+//! Certificate requests.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| keelson_fuzz::certificate_requests(bytes));

@@ -1,0 +1,4 @@
+//! Kubeconfig files.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| keelson_fuzz::kubeconfig(bytes));
