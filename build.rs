@@ -21,7 +21,10 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     let descriptors = compiler.encode_file_descriptor_set();
     fs::write(out.join("api.binpb"), &descriptors)?;
     descriptions::write(&out, &descriptors)?;
-    plugins("build/kms", &["v2.proto", "envelope.proto"])?;
+    plugins(
+        "build/kms",
+        &["v1beta1.proto", "v2.proto", "envelope.proto"],
+    )?;
     plugins("build/externaljwt", &["v1.proto"])
 }
 

@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::auth::User;
+use crate::auth::authn::Annotations;
 use crate::meta::status::Result;
 use crate::meta::{Map, Object, Status, Value, json};
 
@@ -17,6 +18,9 @@ pub struct TokenVerdict {
     pub audiences: Vec<String>,
     /// The reason the token is not valid, as far as any authenticator could tell.
     pub error: String,
+    /// What whoever uses the token would be warned of.
+    pub warnings: Vec<&'static str>,
+    pub annotations: Annotations,
 }
 
 /// Checks tokens that are not those of the request itself.
@@ -43,11 +47,14 @@ fn user_info(user: &User) -> Value {
     Value::Object(out)
 }
 
-/// Answers a TokenReview.
+/// Answers a TokenReview, with the verdict that it shows.
 ///
 /// # Errors
 /// 400 if the review has no token.
-pub async fn token_review(mut object: Object, reviewer: &dyn TokenReviewer) -> Result<Object> {
+pub async fn token_review(
+    mut object: Object,
+    reviewer: &dyn TokenReviewer,
+) -> Result<(Object, TokenVerdict)> {
     let token = object.str_at("/spec/token");
     if token.is_empty() {
         return Err(Status::bad_request(
@@ -73,10 +80,10 @@ pub async fn token_review(mut object: Object, reviewer: &dyn TokenReviewer) -> R
         status.insert("audiences", json!(verdict.audiences));
     }
     if !verdict.error.is_empty() {
-        status.insert("error", verdict.error.into());
+        status.insert("error", verdict.error.as_str().into());
     }
     object.insert("status", Value::Object(status));
-    Ok(object)
+    Ok((object, verdict))
 }
 
 /// Answers a SelfSubjectReview: who asks.
@@ -110,7 +117,7 @@ mod tests {
                         ..User::default()
                     }),
                     audiences: audiences.to_vec(),
-                    error: String::new(),
+                    ..TokenVerdict::default()
                 },
                 _ => TokenVerdict {
                     error: "[invalid bearer token, why]".to_owned(),
@@ -145,7 +152,7 @@ mod tests {
             let object = Object::from_value(json!({"spec": spec})).expect("an object");
             let got = token_review(object, &Known)
                 .await
-                .map(|object| object.get("status").cloned().unwrap_or_default());
+                .map(|(object, _)| object.get("status").cloned().unwrap_or_default());
             assert_eq!(got.map_err(|status| status.message), want);
         }
     }

@@ -341,12 +341,13 @@ impl TokenReviewer for Chain {
             Ok(known) => TokenVerdict {
                 user: Some((*known.user).clone()),
                 audiences: known.audiences,
-                error: String::new(),
+                warnings: known.warnings,
+                annotations: known.annotations,
+                ..TokenVerdict::default()
             },
             Err(why) => TokenVerdict {
-                user: None,
-                audiences: Vec::new(),
                 error: why.to_string(),
+                ..TokenVerdict::default()
             },
         }
     }

@@ -34,6 +34,27 @@ const FRESH: Duration = Duration::from_secs(1);
 const HEALTHY_WITHIN: Duration = Duration::from_secs(10);
 const HEALTH_PAUSE: Duration = Duration::from_millis(100);
 
+/// Adds the check of all plugins, or one for each where there are such of version 1 and nothing
+/// changes.
+fn add_checks(transformers: &Arc<Transformers>, reload: bool, health: &Health) {
+    let (configuration, checks) = (transformers.current(), transformers.clone());
+    let count = configuration.plugin_count();
+    if !reload && configuration.has_old_plugins() {
+        for at in 0..count {
+            let checks = checks.clone();
+            health.add_shared(format!("kms-provider-{at}"), SCOPE, FRESH, move || {
+                let current = checks.current();
+                async move { current.check_plugin(at).await }
+            });
+        }
+    } else if reload || count > 0 {
+        health.add_shared(CHECK, SCOPE, FRESH, move || {
+            let current = checks.current();
+            async move { current.check().await }
+        });
+    }
+}
+
 /// The encryption of a server.
 pub struct Encryption {
     path: PathBuf,
@@ -49,26 +70,21 @@ impl Encryption {
     /// The configuration is wrong: says where.
     pub async fn start(
         file: &EncryptionFile,
+        kms_v1: bool,
         hostname: &str,
         health: &Health,
         shutdown: &Shutdown,
     ) -> Result<Arc<Transformers>, String> {
         let settings = Settings {
             reload: file.reload,
+            kms_v1,
             server_hash: encryption::hash(&bootstrap::identity(hostname)),
             clock: Clock::system(),
         };
         let configuration = Configuration::load(&file.path, &settings).await?;
         record_configuration(&settings.server_hash, &configuration.hash, None);
-        let checked = file.reload || configuration.plugin_count() > 0;
         let transformers = Transformers::new(configuration);
-        if checked {
-            let checks = transformers.clone();
-            health.add_shared(CHECK, SCOPE, FRESH, move || {
-                let current = checks.current();
-                async move { current.check().await }
-            });
-        }
+        add_checks(&transformers, file.reload, health);
         if file.reload {
             let encryption = Self {
                 path: file.path.clone(),

@@ -428,7 +428,8 @@ async fn encryption(
     let Some(file) = &config.encryption else {
         return Ok(None);
     };
-    let started = Encryption::start(file, &hostname(), health, shutdown).await;
+    let kms_v1 = config.feature_gates.enabled("KMSv1");
+    let started = Encryption::start(file, kms_v1, &hostname(), health, shutdown).await;
     Ok(Some(started.map_err(RunError::Encryption)?))
 }
 

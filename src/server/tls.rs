@@ -34,6 +34,26 @@ pub const RECORD: usize = 16 * 1024 - 64;
 /// The header of a record, which counts where its size is limited.
 const RECORD_HEADER: usize = 5;
 
+/// The suites of Go that are not offered: they authenticate with CBC, or lack forward secrecy.
+const NOT_OFFERED: [&str; 16] = [
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_RSA_WITH_RC4_128_SHA",
+];
+
 /// An error in the configuration of TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -98,14 +118,12 @@ fn provider(serving: &Serving) -> Result<CryptoProvider, TlsError> {
                 .any(|suite| is_named(suite, name))
         };
         for name in serving.cipher_suites.iter().filter(|name| !known(name)) {
-            if !name.starts_with("TLS_") {
+            if !NOT_OFFERED.contains(&name.as_str()) {
                 return Err(TlsError::Config(format!(
                     "Cipher suite {name} not supported or doesn't exist"
                 )));
             }
-            tracing::warn!(
-                "--tls-cipher-suites: {name} is not offered, since it is not safe or not known"
-            );
+            tracing::warn!("--tls-cipher-suites: {name} is not offered, since it is not safe");
         }
         // The suites of TLS 1.3 cannot be chosen, in Go neither.
         provider.cipher_suites.retain(|suite| {

@@ -835,6 +835,21 @@ async fn tls_is_as_the_flags_say() {
         .3;
     assert!(named == other.cert.der().to_vec() && named != usual);
 
+    // One that is not safe is not offered; one that nobody knows is a mistake.
+    let run = |name: &str, suites: &str| {
+        let data = folder.path().join(name).display().to_string();
+        let flags = [
+            format!("--data-dir={data}"),
+            "--secure-port=0".to_owned(),
+            format!("--tls-cipher-suites={suites}"),
+        ];
+        TestServer::run(folder.path(), &flags)
+    };
+    let mut process = run("unknown", "TLS_RSA_WITH_RC4_128_SHA,TLS_FOO");
+    assert!(!process.ends().await);
+    let why = "Cipher suite TLS_FOO not supported or doesn't exist";
+    assert!(process.log().contains(why), "{}", process.log());
+
     let (_folder, server) = embedded(&[
         "--tls-min-version=VersionTLS13",
         "--disable-http2-serving=true",

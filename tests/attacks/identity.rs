@@ -900,6 +900,11 @@ async fn tokens_of_secrets_leave_a_trace_and_can_be_revoked() {
                 let warnings = answer.headers.get_all("warning").iter().count();
                 assert_eq!((answer.status, warnings), (200, warned), "{name}");
             }
+            let review = json!({"spec": {"token": token}});
+            let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+            let answer = ask("POST", reviews).json(&review).send(server).await;
+            let warnings = answer.headers.get_all("warning").iter().count();
+            assert_eq!((answer.status, warnings), (201, warned), "{name}");
             let path = format!("{secrets}/{name}-token");
             let (_, used) = ask("GET", &path).answer(server).await;
             let made = &used["metadata"]["creationTimestamp"].as_str().unwrap()[..10];
@@ -912,7 +917,6 @@ async fn tokens_of_secrets_leave_a_trace_and_can_be_revoked() {
             let merge = "application/merge-patch+json";
             assert_eq!(ask("PATCH", &path).body(merge, label.to_string()).status(server).await, 200);
             let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token, "audiences": ["https://kubernetes.default.svc.cluster.local", "others"]}});
-            let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
             let (_, refused) = ask("POST", reviews).json(&review).answer(server).await;
             let why = refused["status"]["error"].as_str().unwrap_or("");
             assert!(why.contains("has been marked invalid"), "{refused}");

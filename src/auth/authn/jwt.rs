@@ -78,6 +78,9 @@ struct Header {
     alg: String,
     #[serde(default)]
     kid: String,
+    /// Extensions that must be understood; none are.
+    #[serde(default)]
+    crit: Option<serde_json::Value>,
 }
 
 /// A token whose signature has not been checked.
@@ -122,8 +125,9 @@ impl Unverified<'_> {
         if candidates.peek().is_none() {
             return Err("invalid signature, no keys found".to_owned());
         }
-        if candidates
-            .any(|key| key.verifies(&self.header.alg, self.message.as_bytes(), &self.signature))
+        if self.header.crit.is_none()
+            && candidates
+                .any(|key| key.verifies(&self.header.alg, self.message.as_bytes(), &self.signature))
         {
             Ok(self.claims)
         } else {

@@ -98,7 +98,15 @@ async fn review(ctx: &RequestContext<'_>, body: &Bytes) -> Result<Response<Body>
             authorization::self_subject_rules_review(object, user, authorizer).await?
         }
         "tokenreviews" => {
-            authentication::token_review(object, ctx.api.token_reviewer.as_ref()).await?
+            let reviewer = ctx.api.token_reviewer.as_ref();
+            let (answer, verdict) = authentication::token_review(object, reviewer).await?;
+            for warning in verdict.warnings {
+                ctx.warn(warning.to_owned());
+            }
+            for (key, value) in verdict.annotations {
+                ctx.annotate(key.to_owned(), value);
+            }
+            answer
         }
         "selfsubjectreviews" => {
             authentication::self_subject_review(&object, user, ctx.api.clock.now())

@@ -306,7 +306,7 @@ const GATES: &[Gate] = &[
     Gate::locked("JobManagedBy", true),
     Gate::locked("JobPodReplacementPolicy", true),
     Gate::locked("JobSuccessPolicy", true),
-    Gate::deprecated("KMSv1", false).fixed(),
+    Gate::deprecated("KMSv1", false).consulted(),
     Gate::locked("KubeletCgroupDriverFromCRI", true),
     Gate::beta("KubeletCrashLoopBackOffMax", true),
     Gate::beta("KubeletEnsureSecretPulledImages", true),

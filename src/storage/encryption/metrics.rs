@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use parking_lot::Mutex;
 
-use crate::telemetry::metrics::{Counter, Declared, Gauge, Histogram};
+use crate::telemetry::metrics::{Counter, Declared, FloatGauge, Gauge, Histogram};
 
 use super::TransformError;
 
@@ -96,6 +96,11 @@ static DEK_SOURCES: Gauge = Gauge::new(
     "apiserver_envelope_encryption_dek_source_cache_size",
     "[ALPHA] Number of records in data encryption key (DEK) source cache. On a restart, this value is an approximation of the number of decrypt RPC calls the server will make to the KMS plugin.",
     &["provider_name"],
+);
+static DEK_CACHE_FILL: FloatGauge = FloatGauge::new(
+    "apiserver_envelope_encryption_dek_cache_fill_percent",
+    "[ALPHA] Percent of the cache slots currently occupied by cached DEKs.",
+    &[],
 );
 static RELOADS: Counter = Counter::new(
     "apiserver_encryption_config_controller_automatic_reloads_total",
@@ -265,6 +270,11 @@ pub fn record_invalid_key_id(provider: &str, error: &str) {
 /// Records how many keys of a plugin are known.
 pub fn record_dek_sources(provider: &str, size: u64) {
     DEK_SOURCES.set(&[provider], i64::try_from(size).unwrap_or(i64::MAX));
+}
+
+/// Records the part of the keys of a plugin of version 1 that are known, from 0 to 1.
+pub fn record_dek_cache_fill(part: f64) {
+    DEK_CACHE_FILL.set(&[], part);
 }
 
 /// Records the configuration that a server uses, in place of the one before.

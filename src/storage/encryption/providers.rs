@@ -14,7 +14,7 @@ use crate::base::files;
 
 use super::cipher::Cipher;
 use super::config::{self, Key, KmsConfiguration, ProviderConfiguration, ResourceConfiguration};
-use super::kms::Kms;
+use super::kms::{Kms, KmsV1};
 use super::metrics;
 use super::resources::GroupResource;
 use super::transformer::{Prefixed, Provider};
@@ -24,6 +24,7 @@ use super::{ENCRYPTED, TransformError};
 const AESCBC_PREFIX: &str = "k8s:enc:aescbc:v1:";
 const AESGCM_PREFIX: &str = "k8s:enc:aesgcm:v1:";
 const SECRETBOX_PREFIX: &str = "k8s:enc:secretbox:v1:";
+const KMS_V1_PREFIX: &str = "k8s:enc:kms:v1:";
 const KMS_PREFIX: &str = "k8s:enc:kms:v2:";
 
 const NO_PREFIX: &str = "no matching prefix found";
@@ -33,7 +34,9 @@ const NO_SECRETBOX_KEY: &str = "no matching key was found for the provided Secre
 /// The largest configuration file that is read.
 const MAX_FILE_BYTES: u64 = 3 << 20;
 
-/// The gate that it names cannot be on: KMS v1 is not implemented.
+/// The keys of a plugin of version 1 that are kept, unless the configuration says otherwise.
+const KMS_V1_CACHE_SIZE: i64 = 1000;
+/// The error for such plugins where the gate is off.
 const KMS_V1: &str = "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.  Set --feature-gates=KMSv1=true to use the deprecated KMSv1 feature.";
 
 /// The settings of a server that configurations are read with.
@@ -41,9 +44,27 @@ const KMS_V1: &str = "KMSv1 is deprecated and will only receive security updates
 pub struct Settings {
     /// True if the configuration is read again when it changes.
     pub reload: bool,
+    /// True if plugins of version 1 are allowed (the gate KMSv1).
+    pub kms_v1: bool,
     /// The hash of the server's identity, for metrics.
     pub server_hash: String,
     pub clock: Clock,
+}
+
+/// A plugin of either version.
+#[derive(Clone, Debug)]
+enum Plugin {
+    V1(Arc<KmsV1>),
+    V2(Arc<Kms>),
+}
+
+impl Plugin {
+    async fn check(&self) -> Result<(), String> {
+        match self {
+            Self::V1(kms) => kms.check().await,
+            Self::V2(kms) => kms.check().await,
+        }
+    }
 }
 
 /// A configuration in force.
@@ -51,7 +72,7 @@ pub struct Settings {
 pub struct Configuration {
     transformers: HashMap<GroupResource, Arc<Prefixed<Provider>>>,
     /// The plugins, in the order of the configuration.
-    plugins: Vec<Arc<Kms>>,
+    plugins: Vec<Plugin>,
     /// The hash of the file, so that keys are not kept in memory.
     pub hash: String,
 }
@@ -116,8 +137,10 @@ impl Configuration {
                 .map_err(|why| format!("error while building transformers: {why}"))?;
         }
         let configuration = builder.build(hash);
-        for kms in &configuration.plugins {
-            kms.start().await;
+        for plugin in &configuration.plugins {
+            if let Plugin::V2(kms) = plugin {
+                kms.start().await;
+            }
         }
         Ok(configuration)
     }
@@ -138,14 +161,31 @@ impl Configuration {
         self.plugins.len()
     }
 
+    /// Reports whether a plugin has the interface of version 1.
+    pub fn has_old_plugins(&self) -> bool {
+        let mut plugins = self.plugins.iter();
+        plugins.any(|plugin| matches!(plugin, Plugin::V1(_)))
+    }
+
+    /// Checks that a plugin is healthy.
+    ///
+    /// # Errors
+    /// Says why it is not.
+    pub async fn check_plugin(&self, at: usize) -> Result<(), String> {
+        match self.plugins.get(at) {
+            Some(plugin) => plugin.check().await,
+            None => Ok(()),
+        }
+    }
+
     /// Checks that the plugins are healthy, one after the other.
     ///
     /// # Errors
     /// Says which are not, and why.
     pub async fn check(&self) -> Result<(), String> {
         let mut errors = Vec::new();
-        for (at, kms) in self.plugins.iter().enumerate() {
-            if let Err(why) = kms.check().await {
+        for at in 0..self.plugins.len() {
+            if let Err(why) = self.check_plugin(at).await {
                 errors.push(TransformError::permanent(format!(
                     "kms-provider-{at}: {why}"
                 )));
@@ -162,7 +202,7 @@ impl Configuration {
 struct Builder<'a> {
     settings: &'a Settings,
     transformers: HashMap<GroupResource, Prefixed<Provider>>,
-    plugins: Vec<Arc<Kms>>,
+    plugins: Vec<Plugin>,
 }
 
 impl<'a> Builder<'a> {
@@ -225,20 +265,27 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn plugin(&self, kms: &KmsConfiguration) -> Result<Arc<Kms>, String> {
-        if kms.api_version == "v1" {
-            return Err(KMS_V1.to_owned());
-        }
+    fn plugin(&self, kms: &KmsConfiguration) -> Result<Plugin, String> {
         let timeout = kms.timeout().unwrap_or_default();
+        if kms.api_version == "v1" {
+            if !self.settings.kms_v1 {
+                return Err(KMS_V1.to_owned());
+            }
+            tracing::info!(
+                "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead."
+            );
+            let cache_size = kms.cache_size.unwrap_or(KMS_V1_CACHE_SIZE);
+            return KmsV1::new(&kms.name, &kms.endpoint, timeout, cache_size).map(Plugin::V1);
+        }
         let (server, clock) = (&self.settings.server_hash, self.settings.clock.clone());
-        Kms::new(&kms.name, &kms.endpoint, timeout, server, clock)
+        Kms::new(&kms.name, &kms.endpoint, timeout, server, clock).map(Plugin::V2)
     }
 }
 
 /// Returns the transformer of a provider with its prefix.
 fn entry(
     provider: &ProviderConfiguration,
-    plugin: Option<&Arc<Kms>>,
+    plugin: Option<&Plugin>,
 ) -> Result<(String, Provider), String> {
     if let Some(keys) = &provider.aesgcm {
         let keys = named(keys, NO_AES_KEY, Cipher::aes_gcm)?;
@@ -250,8 +297,16 @@ fn entry(
         let keys = named(keys, NO_SECRETBOX_KEY, Cipher::secretbox)?;
         Ok((SECRETBOX_PREFIX.to_owned(), Provider::Keys(keys)))
     } else if let (Some(kms), Some(plugin)) = (&provider.kms, plugin) {
-        let prefix = format!("{KMS_PREFIX}{}:", kms.name);
-        Ok((prefix, Provider::Kms(plugin.clone())))
+        Ok(match plugin {
+            Plugin::V1(plugin) => (
+                format!("{KMS_V1_PREFIX}{}:", kms.name),
+                Provider::KmsV1(plugin.clone()),
+            ),
+            Plugin::V2(plugin) => (
+                format!("{KMS_PREFIX}{}:", kms.name),
+                Provider::Kms(plugin.clone()),
+            ),
+        })
     } else {
         Ok((String::new(), Provider::Identity))
     }

@@ -137,7 +137,7 @@ impl Values {
     }
 
     /// Encrypts the value of a key.
-    fn encrypt(&self, key: &str, value: Bytes) -> Result<Bytes> {
+    async fn encrypt(&self, key: &str, value: Bytes) -> Result<Bytes> {
         let configuration = self.transformers.current();
         let resource = self.keys.resource(key);
         let prefixed = resource
@@ -152,7 +152,8 @@ impl Values {
             may_wait: false,
         };
         let mut out = Vec::new();
-        prefixed.encrypt(&value, &mut out, cx).map_err(|why| {
+        let encrypted = prefixed.encrypt(&value, &mut out, cx).await;
+        encrypted.map_err(|why| {
             tracing::error!(key, "failed to encrypt data: {why}");
             StorageError::NotEncrypted(why.to_string())
         })?;
@@ -259,7 +260,7 @@ impl Storage for EncryptedStorage {
     }
 
     async fn create(&self, key: &str, value: Bytes, ttl: Option<Duration>) -> Result<WriteOutcome> {
-        let value = self.values.encrypt(key, value)?;
+        let value = self.values.encrypt(key, value).await?;
         let outcome = self.inner.create(key, value, ttl).await?;
         Ok(self.written(outcome).await)
     }
@@ -271,7 +272,7 @@ impl Storage for EncryptedStorage {
         expected: Revision,
         ttl: Option<Duration>,
     ) -> Result<WriteOutcome> {
-        let value = self.values.encrypt(key, value)?;
+        let value = self.values.encrypt(key, value).await?;
         let outcome = self.inner.update(key, value, expected, ttl).await?;
         Ok(self.written(outcome).await)
     }

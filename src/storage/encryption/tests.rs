@@ -156,6 +156,7 @@ fn what_was_tampered_with_is_refused() {
 fn settings(reload: bool) -> Settings {
     Settings {
         reload,
+        kms_v1: false,
         server_hash: String::new(),
         clock: Clock::system(),
     }
@@ -271,6 +272,7 @@ async fn move_value(from: &str, to: &str, resource: &str) -> Result<bool, String
     match from.of(&name) {
         Some(transformers) => transformers
             .encrypt(TEXT, &mut stored, cx)
+            .await
             .map_err(|why| why.to_string())?,
         None => stored.extend_from_slice(TEXT),
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::cipher::Cipher;
-use super::kms::Kms;
+use super::kms::{Kms, KmsV1};
 use super::metrics::{Direction, record_transformation};
 use super::{ENCRYPTED, TransformError};
 
@@ -45,7 +45,7 @@ pub trait Transform: Send + Sync {
         value: &[u8],
         out: &mut Vec<u8>,
         cx: Context<'_>,
-    ) -> Result<(), TransformError>;
+    ) -> impl Future<Output = Result<(), TransformError>> + Send;
 }
 
 impl Transform for Cipher {
@@ -56,7 +56,7 @@ impl Transform for Cipher {
         })
     }
 
-    fn encrypt(
+    async fn encrypt(
         &self,
         value: &[u8],
         out: &mut Vec<u8>,
@@ -75,6 +75,8 @@ pub enum Provider {
     Keys(Prefixed<Cipher>),
     /// A plugin.
     Kms(Arc<Kms>),
+    /// A plugin of version 1.
+    KmsV1(Arc<KmsV1>),
 }
 
 impl Transform for Provider {
@@ -87,10 +89,11 @@ impl Transform for Provider {
             }),
             Self::Keys(keys) => keys.decrypt(data, cx).await,
             Self::Kms(kms) => kms.decrypt(data, cx).await,
+            Self::KmsV1(kms) => kms.decrypt(data, cx).await,
         }
     }
 
-    fn encrypt(
+    async fn encrypt(
         &self,
         value: &[u8],
         out: &mut Vec<u8>,
@@ -101,8 +104,9 @@ impl Transform for Provider {
                 out.extend_from_slice(value);
                 Ok(())
             }
-            Self::Keys(keys) => keys.encrypt(value, out, cx),
-            Self::Kms(kms) => kms.encrypt(value, out, cx),
+            Self::Keys(keys) => keys.encrypt(value, out, cx).await,
+            Self::Kms(kms) => kms.encrypt(value, out, cx).await,
+            Self::KmsV1(kms) => kms.encrypt(value, out, cx).await,
         }
     }
 }
@@ -171,7 +175,7 @@ impl<T: Transform> Transform for Prefixed<T> {
         }))
     }
 
-    fn encrypt(
+    async fn encrypt(
         &self,
         value: &[u8],
         out: &mut Vec<u8>,
@@ -182,7 +186,7 @@ impl<T: Transform> Transform for Prefixed<T> {
             return Err(TransformError::permanent(self.no_match));
         };
         out.extend_from_slice(prefix.as_bytes());
-        let outcome = transformer.encrypt(value, out, cx);
+        let outcome = transformer.encrypt(value, out, cx).await;
         let (direction, elapsed) = (Direction::ToStorage, start.elapsed());
         let error = outcome.as_ref().err();
         record_transformation(cx.resource, direction, prefix, elapsed, error);

@@ -23,7 +23,7 @@ pub(super) mod generated {
 }
 
 /// The maximum size of an answer. Keys and annotations are far smaller.
-const MAX_ANSWER_BYTES: usize = 1 << 20;
+pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// The calls of one plugin.
 #[derive(Clone, Debug)]
@@ -120,7 +120,7 @@ impl Client {
 ///
 /// # Errors
 /// The endpoint is another URL.
-fn socket_path(endpoint: &str) -> Result<String, String> {
+pub fn socket_path(endpoint: &str) -> Result<String, String> {
     if endpoint.is_empty() {
         return Err("remote KMS provider can't use empty string as endpoint".to_owned());
     }

@@ -6,6 +6,7 @@
 mod client;
 mod envelope;
 mod probe;
+mod v1;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ use client::Client;
 pub use envelope::EncryptedObject;
 use envelope::{EncryptedDekSourceType, SourceId};
 use probe::LastProbe;
+pub use v1::KmsV1;
 
 /// The maximum number of decrypted keys and seeds that are kept. There is one for each start of
 /// each server since its objects were last written.
@@ -227,7 +229,7 @@ impl Transform for Kms {
         })
     }
 
-    fn encrypt(
+    async fn encrypt(
         &self,
         value: &[u8],
         out: &mut Vec<u8>,

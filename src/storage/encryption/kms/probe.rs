@@ -21,8 +21,8 @@ use super::{Kms, State};
 const HEALTHY_INTERVAL: Duration = Duration::from_secs(60);
 const UNHEALTHY_INTERVAL: Duration = Duration::from_secs(10);
 /// The time for which an answer of a healthy plugin serves the health checks, and of another.
-const HEALTHY_TTL: Duration = Duration::from_secs(20);
-const UNHEALTHY_TTL: Duration = Duration::from_secs(3);
+pub const HEALTHY_TTL: Duration = Duration::from_secs(20);
+pub const UNHEALTHY_TTL: Duration = Duration::from_secs(3);
 /// The time for which values are encrypted with a seed after the plugin has last confirmed its key.
 const SEED_TTL: SignedDuration = SignedDuration::from_mins(3);
 /// The versions of the interface, which are the same.
@@ -336,9 +336,9 @@ mod tests {
             self.kms.check().await
         }
 
-        fn encrypt(&self) -> Result<Bytes, String> {
+        async fn encrypt(&self) -> Result<Bytes, String> {
             let mut out = Vec::new();
-            let encrypted = self.kms.encrypt(b"text", &mut out, CX);
+            let encrypted = self.kms.encrypt(b"text", &mut out, CX).await;
             encrypted
                 .map(|()| out.into())
                 .map_err(|why| why.to_string())
@@ -349,18 +349,18 @@ mod tests {
     async fn a_seed_is_used_until_the_plugin_is_silent_for_too_long() {
         let world = World::start();
         assert_eq!(
-            world.encrypt(),
+            world.encrypt().await,
             Err("got unexpected nil transformer".to_owned())
         );
         world.check().await.expect("healthy");
         for _ in 0..100 {
-            world.encrypt().expect("encrypted");
+            world.encrypt().await.expect("encrypted");
         }
         // Each confirmation of the key lengthens the life of the seed.
         for _ in 0..3 {
             world.clock.advance(Duration::from_secs(170));
             world.check().await.expect("healthy");
-            world.encrypt().expect("encrypted");
+            world.encrypt().await.expect("encrypted");
         }
         let encrypted = world.plugin.encrypted.load(Ordering::Relaxed);
         assert_eq!(encrypted, 1, "the seed is used again");
@@ -373,9 +373,9 @@ mod tests {
             "{why}"
         );
         world.clock.advance(Duration::from_secs(180));
-        let stored = world.encrypt().expect("to the second");
+        let stored = world.encrypt().await.expect("to the second");
         world.clock.advance(Duration::from_secs(1));
-        let why = world.encrypt().expect_err("expired");
+        let why = world.encrypt().await.expect_err("expired");
         assert!(
             why.ends_with("expired at 1970-01-01T00:11:30Z (current time is 1970-01-01T00:11:31Z)"),
             "{why}"
@@ -389,20 +389,20 @@ mod tests {
     async fn a_new_key_makes_a_new_seed_unless_the_plugin_changes_it_midway() {
         let world = World::start();
         world.check().await.expect("healthy");
-        let before = world.encrypt().expect("encrypted");
+        let before = world.encrypt().await.expect("encrypted");
         world.plugin.key.store(5, Ordering::Relaxed);
         world.plugin.changes.store(true, Ordering::Relaxed);
         let why = world.check().await.expect_err("two keys");
         assert!(why.contains("failed to rotate DEK"), "{why}");
         let read = world
             .kms
-            .decrypt(world.encrypt().expect("the old seed"), CX);
+            .decrypt(world.encrypt().await.expect("the old seed"), CX);
         assert!(!read.await.expect("readable").stale);
         world.plugin.changes.store(false, Ordering::Relaxed);
         world.check().await.expect("one key");
         let read = world.kms.decrypt(before, CX).await.expect("readable");
         assert!(read.stale, "it is to be written with the new key");
-        world.encrypt().expect("encrypted");
+        world.encrypt().await.expect("encrypted");
         assert_eq!(world.plugin.encrypted.load(Ordering::Relaxed), 3);
     }
 
@@ -410,7 +410,7 @@ mod tests {
     async fn a_plugin_that_answers_other_bytes_is_not_believed() {
         let world = World::start();
         world.check().await.expect("healthy");
-        let stored = world.encrypt().expect("encrypted");
+        let stored = world.encrypt().await.expect("encrypted");
         let other = World::server(&world.socket, &world.clock);
         other.check().await.expect("healthy");
         world.plugin.lies.store(true, Ordering::Relaxed);
