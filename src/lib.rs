@@ -55,6 +55,12 @@ pub mod internals {
         pub use crate::auth::authn::openid::configuration::Configuration as Authentication;
         pub use crate::auth::authn::openid::validation::validate;
         pub use crate::auth::authn::openid::verifier::untrusted_issuer;
+        pub mod authn {
+            pub use crate::auth::authn::keys::{KeySet, SigningKey};
+            pub use crate::auth::authn::service_account::{Issuer, ServiceAccounts, TokenSpec};
+            pub use crate::auth::authn::{Authenticator, Chain, Credentials, Options, Peer};
+        }
+        pub use crate::auth::ObjectSource;
         pub use crate::auth::authn::x509::CaBundle;
         pub use crate::auth::authn::{certificate_request, jwt};
         pub use crate::auth::authz::abac::PolicyList;

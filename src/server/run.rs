@@ -281,7 +281,7 @@ pub async fn prepare(
     let health = Arc::new(Health::default());
     // The store comes first: it is what a second server on the same directory fails on.
     let (etcd_files, mut etcds) = (reload::etcd_files(&config.storage)?, Vec::new());
-    let encryption = encryption(&config.storage, &health, shutdown).await?;
+    let encryption = encryption(&config, &health, shutdown).await?;
     let storage = open_storage(&config, encryption.as_ref(), &egress, &mut etcds).await?;
     let advertise = advertise_address(&config);
     let (identity, own_files) = certificates::make(&config, advertise, clock.now())?;
@@ -421,11 +421,11 @@ fn spawn_compactors(
 
 /// The encryption of the stores, if there is any.
 async fn encryption(
-    config: &StorageConfig,
+    config: &Config,
     health: &Health,
     shutdown: &Shutdown,
 ) -> Result<Option<Arc<Transformers>>, RunError> {
-    let Some(file) = &config.encryption else {
+    let Some(file) = &config.storage.encryption else {
         return Ok(None);
     };
     let kms_v1 = config.feature_gates.enabled("KMSv1");

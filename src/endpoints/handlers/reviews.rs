@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::Response;
 
+use crate::admission::Notes;
 use crate::builtin::{authentication, authorization};
 use crate::meta::options::{Write, WriteOptions};
 use crate::meta::status::Result;

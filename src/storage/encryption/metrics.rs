@@ -129,6 +129,7 @@ pub static METRICS: &[&dyn Declared] = &[
     &KEY_ID_LAST_USE,
     &KEY_ID_LAST_STATUS,
     &INVALID_KEY_IDS,
+    &DEK_CACHE_FILL,
     &DEK_SOURCES,
     &RELOADS,
     &LAST_RELOAD,
