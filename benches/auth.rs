@@ -1,5 +1,5 @@
-//! The cost of knowing the user of a token, and of a decision: RBAC with thousands of bindings, and a
-//! change of one of them.
+//! The cost of knowing the user of a token, and of a decision: RBAC with thousands of bindings, and
+//! a change of one of them.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -18,7 +18,7 @@ pub struct TokenVerdict {
     pub audiences: Vec<String>,
     /// The reason the token is not valid, as far as any authenticator could tell.
     pub error: String,
-    /// What whoever uses the token would be warned of.
+    /// The warnings for whoever uses the token.
     pub warnings: Vec<&'static str>,
     pub annotations: Annotations,
 }

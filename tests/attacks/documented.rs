@@ -1,6 +1,6 @@
 //! The files of Kubernetes' documentation, as it has them, in one server on either store:
-//! AuthenticationConfiguration, AuthorizationConfiguration, EncryptionConfiguration, an audit policy
-//! and the kubeconfig files of webhooks.
+//! AuthenticationConfiguration, AuthorizationConfiguration, EncryptionConfiguration, an audit
+//! policy, and the kubeconfig files of webhooks.
 
 use std::fs;
 use std::path::Path;
@@ -258,7 +258,7 @@ async fn user(server: &TestServer, token: &str) -> Value {
     body["status"]["userInfo"].clone()
 }
 
-/// Who is known, and what he may.
+/// Checks who is known, and may do something.
 async fn identities(server: &TestServer, webhook: &Webhook, token: &str) {
     let foo = user(server, token).await;
     assert_eq!(foo["username"], "foo:external-user");
@@ -303,13 +303,13 @@ async fn identities(server: &TestServer, webhook: &Webhook, token: &str) {
     assert_eq!(webhook.take().len(), 0);
 }
 
-/// What is told of requests.
+/// Checks which requests are told, and how much of them.
 async fn events(server: &TestServer, folder: &Path) {
     let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps");
     let leader = format!("{}/controller-leader", maps("default"));
     for (id, path) in [
         ("version", "/version"),
-        ("leader", &leader),
+        ("leader", leader.as_str()),
         ("secrets", "/api/v1/namespaces/default/secrets"),
         ("pods", "/api/v1/namespaces/default/pods"),
         ("nodes", "/api/v1/nodes"),

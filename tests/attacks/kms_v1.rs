@@ -147,7 +147,7 @@ async fn values_have_keys_of_their_own() {
 
     // As servers before 1.25 wrote it.
     let plain = br#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"cbc","namespace":"default","uid":"u"}}"#;
-    let mut old = [PREFIX, &32_u16.to_be_bytes(), &mask(&[7; 32])].concat();
+    let mut old = [PREFIX, &32_u16.to_be_bytes()[..], &mask(&[7; 32])[..]].concat();
     let cipher = Cipher::aes_cbc(&[7; 32]).unwrap();
     cipher.encrypt("", plain, &mut old).unwrap();
     client

@@ -17,7 +17,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::support::kubelet::{Act, say, switched};
+use super::support::kubelet::{Act, Pki, say, switched};
 use super::support::{ADMIN, USER, http as wire};
 use super::{Cluster, PATIENCE, POD, request, status};
 
@@ -119,6 +119,46 @@ async fn commands_over_websocket_are_translated() {
     assert_eq!(told[0], (1, "half of it".to_owned()));
     let error: Value = serde_json::from_str(&told[1].1).unwrap();
     assert_eq!((told[1].0, &error["status"]), (3, &json!("Failure")));
+}
+
+/// The event of a command begins with the switch of protocols, and ends with the stream.
+#[tokio::test]
+async fn commands_are_audited_from_their_beginning_to_their_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (policy, log) = (folder.path().join("policy"), folder.path().join("log"));
+    let rules = "rules: [{level: RequestResponse, resources: [{resources: [pods/exec]}]}]";
+    let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}\n");
+    std::fs::write(&policy, text).unwrap();
+    let flags = [
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}", log.display()),
+    ];
+    let flags = flags.each_ref().map(String::as_str);
+    let pki = Pki::new("127.0.0.1");
+    let cluster = Cluster::start_with(&pki, &flags, |_| Act::Command).await;
+    let told = || -> Vec<String> {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let events = text.lines().map(|line| {
+            let event: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(event["objectRef"]["subresource"], "exec");
+            assert!(event.get("responseObject").is_none());
+            let code = &event["responseStatus"]["code"];
+            format!("{} {code}", event["stage"].as_str().unwrap())
+        });
+        events.collect()
+    };
+    let path = exec("command=cat&stdin=1&stdout=1");
+    let socket = open(&cluster, &path, V5).await.unwrap();
+    assert_eq!(told(), ["RequestReceived null", "ResponseStarted 101"]);
+    drop(socket);
+    timeout(PATIENCE, async {
+        while told().len() < 3 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(told()[2], "ResponseComplete 101");
 }
 
 #[tokio::test]
