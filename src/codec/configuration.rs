@@ -45,6 +45,14 @@ impl FileType {
         secret: false,
     };
 
+    /// An EgressSelectorConfiguration, which is in the older group alone.
+    pub const EGRESS: Self = Self {
+        kind: "EgressSelectorConfiguration",
+        group: "apiserver.config.k8s.io",
+        api_versions: &["apiserver.k8s.io/v1beta1", "apiserver.k8s.io/v1alpha1"],
+        secret: false,
+    };
+
     /// An EncryptionConfiguration, which holds keys.
     pub const ENCRYPTION: Self = Self {
         kind: "EncryptionConfiguration",

@@ -3,14 +3,9 @@
 use std::path::Path as FilePath;
 
 use crate::base::dial::Network;
-use crate::codec::config_file::{self, Fields};
-use crate::meta::{ErrorList, Map, Path, Value, json};
+use crate::codec::configuration::FileType;
+use crate::meta::{ErrorList, Path, Value, json, str_at, value_at};
 
-const KIND: &str = "EgressSelectorConfiguration";
-const TYPES: [(&str, &str); 2] = [
-    ("apiserver.k8s.io/v1beta1", KIND),
-    ("apiserver.k8s.io/v1alpha1", KIND),
-];
 /// The networks by the names that files give them, sorted.
 const NETWORKS: [(&str, Network); 3] = [
     ("cluster", Network::Cluster),
@@ -84,64 +79,42 @@ pub fn name(network: Network) -> &'static str {
 /// # Errors
 /// It holds something else, or fields that there are not.
 pub fn read(bytes: &[u8]) -> Result<Vec<Written>, String> {
-    let (value, mut fields) = config_file::document(bytes, &TYPES)?;
-    let root = Path::default();
-    let mut selections = Vec::new();
-    let known = ["apiVersion", "kind", "egressSelections"];
-    if let Some(map) = fields.object(Some(&value), &root, &known) {
-        for (path, item) in fields.items(map, &root, "egressSelections") {
-            selections.push(selection(&mut fields, item, &path));
-        }
-    }
-    fields.finish()?;
-    Ok(selections)
+    let object = FileType::EGRESS.decode(bytes)?;
+    let selections = object.array_at("/egressSelections").iter();
+    Ok(selections.map(selection).collect())
 }
 
-fn selection(fields: &mut Fields, item: &Value, path: &Path) -> Written {
-    let Some(map) = fields.object(Some(item), path, &["name", "connection"]) else {
-        return Written::default();
-    };
-    let name = fields.text(map, path, "name");
-    let path = path.child("connection");
-    let known = ["proxyProtocol", "transport"];
-    let Some(map) = fields.object(map.get("connection"), &path, &known) else {
-        return Written {
-            name,
-            ..Written::default()
-        };
-    };
+fn text(value: &Value, path: &str) -> String {
+    str_at(value, path).to_owned()
+}
+
+/// The object at a path; `None` where it is not given.
+fn given<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
+    value_at(value, path).filter(|value| value.is_object())
+}
+
+fn selection(item: &Value) -> Written {
+    let transport = given(item, "/connection/transport");
     Written {
-        name,
-        protocol: fields.text(map, &path, "proxyProtocol"),
-        transport: transport(fields, map, &path),
+        name: text(item, "/name"),
+        protocol: text(item, "/connection/proxyProtocol"),
+        transport: transport.map(|transport| WrittenTransport {
+            tcp: given(transport, "/tcp").map(|tcp| Tcp {
+                url: text(tcp, "/url"),
+                tls: given(tcp, "/tlsConfig").map(tls),
+            }),
+            uds: given(transport, "/uds").map(|uds| text(uds, "/udsName")),
+        }),
     }
 }
 
-fn transport(fields: &mut Fields, map: &Map, path: &Path) -> Option<WrittenTransport> {
-    let path = path.child("transport");
-    let map = fields.object(map.get("transport"), &path, &["tcp", "uds"])?;
-    let below = path.child("uds");
-    let uds = fields.object(map.get("uds"), &below, &["udsName"]);
-    let uds = uds.map(|map| fields.text(map, &below, "udsName"));
-    let below = path.child("tcp");
-    let tcp = fields.object(map.get("tcp"), &below, &["url", "tlsConfig"]);
-    let tcp = tcp.map(|map| Tcp {
-        url: fields.text(map, &below, "url"),
-        tls: tls(fields, map, &below),
-    });
-    Some(WrittenTransport { tcp, uds })
-}
-
-fn tls(fields: &mut Fields, map: &Map, path: &Path) -> Option<Tls> {
-    let path = path.child("tlsConfig");
-    let known = ["caBundle", "clientKey", "clientCert", "tlsServerName"];
-    let map = fields.object(map.get("tlsConfig"), &path, &known)?;
-    Some(Tls {
-        ca_bundle: fields.text(map, &path, "caBundle"),
-        client_key: fields.text(map, &path, "clientKey"),
-        client_cert: fields.text(map, &path, "clientCert"),
-        server_name: fields.text(map, &path, "tlsServerName"),
-    })
+fn tls(config: &Value) -> Tls {
+    Tls {
+        ca_bundle: text(config, "/caBundle"),
+        client_key: text(config, "/clientKey"),
+        client_cert: text(config, "/clientCert"),
+        server_name: text(config, "/tlsServerName"),
+    }
 }
 
 /// Checks selections, and returns what they choose.
