@@ -63,7 +63,7 @@ bench: dist ## what operations and a cluster's load cost the server as shipped, 
 e2e: dist ## real kubectl, controller manager, scheduler and Prometheus against the server as shipped, on the embedded store and on etcd
 	@scripts/install-tools.sh e2e
 	cd e2e && go run . -keelson $(TARGET)/dist/keelson $(E2E)
-	cd e2e && KEELSON=$(TARGET)/dist/keelson go test -count 1 ./podsecurity ./monitoring
+	cd e2e && KEELSON=$(TARGET)/dist/keelson go test -count 1 ./podsecurity ./logs ./monitoring
 
 envtest: dist ## the archive of binaries that controller-runtime's envtest starts, with Keelson as kube-apiserver and etcd, in target/envtest
 	@scripts/install-tools.sh envtest

@@ -4,6 +4,9 @@
 //! A module may use those above it, never those below (`tests/tidy.rs` checks it). ARCHITECTURE.md
 //! is the map.
 
+// The filters of a request are one future, nested as deeply as there are filters.
+#![recursion_limit = "256"]
+
 mod base;
 mod telemetry;
 mod meta;

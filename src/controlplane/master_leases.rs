@@ -2,14 +2,15 @@
 //! renewed.
 //!
 //! The keys and their values are kube-apiserver's (`pkg/controlplane/reconcilers/lease.go`): both
-//! can be servers of one cluster.
+//! can be servers of one cluster. So are those by which servers of other versions find this one as
+//! a peer (apiserver `reconcilers/peer_endpoint_lease.go`).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codec::protobuf;
-use crate::meta::{Gvk, Object, json};
+use crate::meta::{Gvk, Object, Value, json};
 use crate::schema::TypeRef;
 use crate::storage::{ListRequest, Result, Revision, Storage, StorageError, Stored, WriteOutcome};
 
@@ -23,6 +24,14 @@ const ATTEMPTS: usize = 5;
 pub struct MasterLeases {
     storage: Arc<dyn Storage>,
     prefix: String,
+    peer: Option<Peer>,
+}
+
+/// A server as its peers find it.
+struct Peer {
+    key: String,
+    identity: String,
+    address: SocketAddr,
 }
 
 impl MasterLeases {
@@ -31,7 +40,21 @@ impl MasterLeases {
         Self {
             storage,
             prefix: format!("{root}/masterleases/"),
+            peer: None,
         }
+    }
+
+    /// Adds the key by which peers find this server (feature gate
+    /// UnknownVersionInteroperabilityProxy).
+    #[must_use]
+    pub fn with_peer(mut self, root: &str, identity: String, address: SocketAddr) -> Self {
+        let key = format!("{root}/peerserverleases/{identity}");
+        self.peer = Some(Peer {
+            key,
+            identity,
+            address,
+        });
+        self
     }
 
     /// Renews the key of the server at this address.
@@ -39,8 +62,19 @@ impl MasterLeases {
     /// # Errors
     /// The store's. Then others may see the server go.
     pub async fn renew(&self, address: IpAddr) -> Result<()> {
-        let key = self.key(address);
-        let mut found = self.storage.get(&key).await?;
+        let lease = |generation| encode(address, generation);
+        self.renew_key(&self.key(address), lease).await?;
+        match &self.peer {
+            None => Ok(()),
+            Some(peer) => {
+                self.renew_key(&peer.key, |generation| peer.encode(generation))
+                    .await
+            }
+        }
+    }
+
+    async fn renew_key(&self, key: &str, lease: impl Fn(i64) -> Vec<u8>) -> Result<()> {
+        let mut found = self.storage.get(key).await?;
         for _ in 0..ATTEMPTS {
             // A value that is the same would not be written, so it counts.
             let generation = found
@@ -49,12 +83,12 @@ impl MasterLeases {
                 .and_then(|lease| lease.i64_at("/metadata/generation"))
                 .unwrap_or(0)
                 + 1;
-            let value = encode(address, generation).into();
+            let value = lease(generation).into();
             let outcome = match &found {
-                None => self.storage.create(&key, value, Some(TTL)).await?,
+                None => self.storage.create(key, value, Some(TTL)).await?,
                 Some(stored) => {
                     self.storage
-                        .update(&key, value, stored.mod_revision, Some(TTL))
+                        .update(key, value, stored.mod_revision, Some(TTL))
                         .await?
                 }
             };
@@ -71,14 +105,20 @@ impl MasterLeases {
     /// # Errors
     /// The store's.
     pub async fn remove(&self, address: IpAddr) -> Result<()> {
-        let key = self.key(address);
+        if let Some(peer) = &self.peer {
+            self.remove_key(&peer.key).await?;
+        }
+        self.remove_key(&self.key(address)).await
+    }
+
+    async fn remove_key(&self, key: &str) -> Result<()> {
         let mut revision: Revision = self
             .storage
-            .get(&key)
+            .get(key)
             .await?
             .map_or(0, |stored| stored.mod_revision);
         while revision != 0 {
-            match self.storage.delete(&key, revision).await? {
+            match self.storage.delete(key, revision).await? {
                 WriteOutcome::Committed(_) => return Ok(()),
                 WriteOutcome::Conflict(other) => {
                     revision = other.map_or(0, |stored| stored.mod_revision)
@@ -121,9 +161,24 @@ fn ty() -> Option<TypeRef<'static>> {
     crate::schema::builtin().get(&Gvk::new("", "v1", "Endpoints"))
 }
 
+impl Peer {
+    fn encode(&self, generation: i64) -> Vec<u8> {
+        let ports = json!([{"name": "https", "port": self.address.port(), "protocol": "TCP"}]);
+        encode_endpoints(&json!({
+            "metadata": {"generation": generation, "labels": {"apiserverIdentity": self.identity}},
+            "subsets": [{"addresses": [{"ip": self.address.ip().to_string()}], "ports": ports}],
+        }))
+    }
+}
+
 /// The value of a key: Endpoints without a name.
 fn encode(address: IpAddr, generation: i64) -> Vec<u8> {
-    let lease = json!({"metadata": {"generation": generation}, "subsets": [{"addresses": [{"ip": address.to_string()}]}]});
+    encode_endpoints(
+        &json!({"metadata": {"generation": generation}, "subsets": [{"addresses": [{"ip": address.to_string()}]}]}),
+    )
+}
+
+fn encode_endpoints(lease: &Value) -> Vec<u8> {
     let object = Object(lease.as_object().cloned().unwrap_or_default());
     let raw = ty()
         .map(|ty| protobuf::encode(&object, ty))
@@ -169,6 +224,35 @@ mod tests {
         leases.remove(A).await.expect("removed");
         leases.remove(A).await.expect("not there is as good");
         assert_eq!(leases.live_servers().await, Ok(vec![B]));
+    }
+
+    #[tokio::test]
+    async fn peers_find_a_server_by_its_identity() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));
+        let at = SocketAddr::new(A, 6443);
+        let leases = MasterLeases::new(storage.clone(), "/registry").with_peer(
+            "/registry",
+            "apiserver-a".to_owned(),
+            at,
+        );
+        let stored = async || storage.get("/registry/peerserverleases/apiserver-a").await;
+        leases.renew(A).await.expect("written");
+        leases.renew(A).await.expect("written again");
+        let lease = decode(&stored().await.expect("read").expect("there")).expect("readable");
+        assert_eq!(
+            Value::Object(lease.0),
+            json!({
+                "metadata": {"generation": 2, "labels": {"apiserverIdentity": "apiserver-a"}},
+                "subsets": [{
+                    "addresses": [{"ip": "10.0.0.9"}],
+                    "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
+                }],
+            })
+        );
+        assert_eq!(leases.live_servers().await, Ok(vec![A]));
+        leases.remove(A).await.expect("removed");
+        assert_eq!(stored().await, Ok(None));
     }
 
     /// The value is that of Go, which writes empty strings, too.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version, header};
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
@@ -93,10 +93,13 @@ impl std::fmt::Debug for Api {
 #[derive(Debug, Default)]
 pub struct Request {
     pub method: Method,
+    pub version: Version,
     pub uri: Uri,
     pub headers: HeaderMap,
     /// The address of the client.
     pub client: Option<IpAddr>,
+    /// The ID by which the request is found in logs.
+    pub audit_id: Option<HeaderValue>,
     pub body: RequestBody,
     pub query: Query,
     pub info: Arc<RequestInfo>,

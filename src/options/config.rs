@@ -73,7 +73,9 @@ pub struct Config {
     pub(crate) log: Log,
     pub(crate) metrics: Metrics,
     pub(crate) audit: AuditConfig,
-    /// True if verbosity can be changed over HTTP.
+    /// A TracingConfiguration; without one no spans are sent.
+    pub(crate) tracing_file: Option<PathBuf>,
+    /// True if verbosity can be changed over HTTP, and the process profiled.
     pub(crate) profiling: bool,
     /// All flags as they are printed, for `/flagz`.
     pub(crate) flags: BTreeMap<&'static str, String>,
@@ -385,6 +387,7 @@ impl Config {
             },
             metrics: Metrics::from_flags(flags)?,
             audit: AuditConfig::from_flags(flags)?,
+            tracing_file: path(flags, "tracing-config-file"),
             profiling: flags.switch("profiling"),
             flags: flags.values(),
         })

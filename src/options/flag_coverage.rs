@@ -183,6 +183,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("tls-private-key-file", MANIFEST, STARTS),
     ("tls-sni-cert-key", WIRE, "tls_is_as_the_flags_say"),
     ("token-auth-file", WIRE, "authentication_and_authorization_flags_are_obeyed"),
+    ("tracing-config-file", "tests/attacks/traces.rs", "spans_of_a_create_reach_the_collector"),
     ("v", WIRE, "logging_flags_are_obeyed"),
     ("version", "src/options/flags/mod.rs", "help_and_version_win_over_the_rest"),
     ("watch-cache", WIRE, "events_and_history_end_when_the_flags_say"),

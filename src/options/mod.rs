@@ -22,5 +22,6 @@ pub mod memory;
 pub mod metrics;
 pub mod own_files;
 pub mod request_header;
+pub mod tracing;
 
 pub use config::{Checked, check};

@@ -13,6 +13,7 @@ use super::rewrite::{Front, Rewriter};
 use super::transport::Transport;
 use super::upgrade;
 use crate::meta::go::url;
+use crate::telemetry::trace;
 
 /// The answer in the place of a redirect that is not permitted.
 const REDIRECT_REFUSED: &str =
@@ -63,13 +64,18 @@ pub async fn forward(
         source: target.authority.clone(),
         host: host.clone(),
     });
-    let request = outbound(inbound, &host, &target, rewriter.as_ref())?;
+    let mut request = outbound(inbound, &host, &target, rewriter.as_ref())?;
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let span = trace::http_client_span(&method, &uri, request.headers_mut());
     let answer = transport.send(request).await;
     let (mut head, body) = match (answer, &rewriter) {
         (Ok(answer), _) => answer.into_parts(),
         (Err(why), Some(_)) => return Err(ProxyError::Unreachable(why)),
         (Err(why), None) => return Err(ProxyError::Other(why)),
     };
+    if let Some(span) = span {
+        span.answered(head.status);
+    }
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         let why = "the server switches protocols without being asked to";
         return Err(ProxyError::Other(why.to_owned()));

@@ -396,6 +396,7 @@ mod tests {
             storage_overrides: Default::default(),
             health: Arc::default(),
             egress: Default::default(),
+            tracer: Default::default(),
             auditor: None,
             shutdown: Shutdown::new(),
         };

@@ -165,7 +165,8 @@ pub async fn build_server(deps: &ServerDeps) -> Result<BuiltServer, BuildError> 
             deps.shutdown.clone(),
         ));
     }
-    health::add_post_start_hooks(&deps.health, flow_control.is_some());
+    let has_peers = has_peers(&deps.config);
+    health::add_post_start_hooks(&deps.health, flow_control.is_some(), has_peers);
     let has_certificate = deps.identity.proxy_client.is_some();
     health::add_aggregator(&deps.health, &cluster.aggregator, has_certificate);
     health::add_shutdown(&deps.health, &deps.shutdown);
@@ -314,6 +315,7 @@ fn filter_chain(
         aggregator: cluster.aggregator,
         storage_sizes: storage_sizes(deps),
         caches: caches(deps),
+        tracer: deps.tracer.clone(),
         in_flight: InFlight::new(&config.requests),
         flow_control: None,
         request_timeout: config.requests.timeout,
@@ -415,7 +417,7 @@ async fn endpoint_reconciler(
     let (config, client) = (&deps.config, LoopbackClient::new(registry.clone()));
     // Nobody else has the embedded store.
     let shared = config.reconcile_endpoints && !config.storage.etcd_servers.is_empty();
-    let leases = shared.then(|| MasterLeases::new(deps.storage.clone(), &config.storage.prefix));
+    let leases = shared.then(|| master_leases(deps));
     let events = EventRecorder::new(
         LoopbackClient::new(registry.clone()),
         service_cidr::CONTROLLER,
@@ -438,6 +440,24 @@ async fn endpoint_reconciler(
     )
     .await?;
     Ok(endpoint_reconciler)
+}
+
+/// Reports whether servers that hand on requests to those of other versions are to find this one.
+/// It hands on none itself.
+fn has_peers(config: &Config) -> bool {
+    config
+        .feature_gates
+        .enabled("UnknownVersionInteroperabilityProxy")
+}
+
+/// The keys by which the servers of a cluster know each other.
+fn master_leases(deps: &ServerDeps) -> MasterLeases {
+    let (config, root) = (&deps.config, &deps.config.storage.prefix);
+    let leases = MasterLeases::new(deps.storage.clone(), root);
+    match has_peers(config) {
+        true => leases.with_peer(root, bootstrap::identity(&hostname()), deps.advertise),
+        false => leases,
+    }
 }
 
 fn params(deps: &ServerDeps, clock: &Clock) -> Params {

@@ -37,6 +37,9 @@ pub fn response(answer: HealthResponse) -> Response<Body> {
 pub fn add_basics(health: &Health) {
     health.add("ping", Scope::ALL, || async { Ok(()) });
     health.add("log", Scope::ALL, || async { Ok(()) });
+    // The server asks itself within the process: there is no certificate that could expire.
+    let loopback = "loopback-serving-certificate";
+    health.add(loopback, Scope::LIVE, || async { Ok(()) });
 }
 
 /// Adds `etcd` in every scope and `etcd-readiness` for `/readyz`, as upstream names them, whatever
@@ -143,6 +146,8 @@ const FAIRNESS: [&str; 2] = [
     "priority-and-fairness-config-consumer",
     "priority-and-fairness-filter",
 ];
+/// The hook that tells other servers where this one is.
+const PEERS: &str = "peer-endpoint-reconciler-controller";
 const MAX_IN_FLIGHT: &str = "max-in-flight-filter";
 
 /// The post-start hooks of upstream whose work this server has done before it serves, in upstream's
@@ -158,6 +163,7 @@ const POST_START_HOOKS: &[&str] = &[
     "start-apiextensions-controllers",
     "crd-informer-synced",
     "start-system-namespaces-controller",
+    PEERS,
     "start-cluster-authentication-info-controller",
     "start-kube-apiserver-identity-lease-controller",
     "start-kube-apiserver-identity-lease-garbage-collector",
@@ -174,9 +180,10 @@ const POST_START_HOOKS: &[&str] = &[
 /// Adds a check for each post-start hook, for those who ask for one by its name. To be called when
 /// all of it has been done: a server only serves after that, so that the checks pass as soon as
 /// somebody can see them, and what may fail later has checks of its own.
-pub fn add_post_start_hooks(health: &Health, has_fairness: bool) {
+pub fn add_post_start_hooks(health: &Health, has_fairness: bool, has_peers: bool) {
     let is_there = |hook: &&&str| match **hook {
         MAX_IN_FLIGHT => !has_fairness,
+        PEERS => has_peers,
         hook => has_fairness || !FAIRNESS.contains(&hook),
     };
     for hook in POST_START_HOOKS.iter().filter(is_there) {
@@ -218,7 +225,7 @@ mod tests {
     #[tokio::test]
     async fn post_start_hooks_are_checks_by_name() {
         let health = Health::default();
-        add_post_start_hooks(&health, true);
+        add_post_start_hooks(&health, true, true);
         let path = "/readyz/poststarthook/max-in-flight-filter";
         assert_eq!(health.answer(path, "").await, None);
         for endpoint in ["livez", "readyz", "healthz"] {

@@ -17,6 +17,7 @@ pub mod limits;
 pub mod listener;
 mod metrics;
 mod outbound;
+mod profiling;
 pub mod reload;
 mod request_guard;
 mod request_head;

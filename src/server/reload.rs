@@ -477,6 +477,7 @@ mod tests {
             reflector: None,
             storage_overrides: Default::default(),
             health: Arc::default(),
+            tracer: Default::default(),
             auditor: None,
             shutdown: Shutdown::new(),
             egress: Default::default(),

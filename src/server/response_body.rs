@@ -10,11 +10,12 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::deadline;
-use super::filters::RequestLog;
+use super::filters::{self, RequestLog};
 use super::request_guard::RequestGuard;
 use crate::audit::Audit;
 use crate::endpoints::body::Body;
 use crate::telemetry::requests::{LongRunning, RequestSeries};
+use crate::telemetry::trace::Span;
 
 /// The bytes of a whole body that are handed to the connection at once: the rest waits here,
 /// where it has a deadline.
@@ -36,6 +37,8 @@ pub struct ResponseState {
     pub audit: Option<Arc<Audit>>,
     /// The line to write when it is over.
     pub log: Option<Box<RequestLog>>,
+    /// The span, which ends when it has been sent.
+    pub span: Option<Box<Span>>,
     pending: Bytes,
     sent: u64,
     ended: bool,
@@ -50,6 +53,7 @@ impl ResponseState {
             series: None,
             long_running: None,
             log: None,
+            span: None,
             audit: None,
             pending: Bytes::new(),
             sent: 0,
@@ -178,6 +182,9 @@ impl Drop for ResponseBody {
         self.state.ended |= self.is_end_stream();
         if let Some(log) = self.state.log.take() {
             log.write(self.state.sent);
+        }
+        if let Some(span) = self.state.span.take() {
+            filters::end_span(&span, self.state.sent);
         }
     }
 }

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
 use super::filters::{FilterContext, HandlerChain, Next, is_from_api_server, too_many_requests};
 use super::zpages::Page;
-use super::{debug_flags, health, metrics};
+use super::{debug_flags, health, metrics, profiling};
 use crate::aggregator::{Forwarded, Route};
 use crate::auth::authn::oidc;
 use crate::endpoints::body::{self, Body};
@@ -25,6 +25,8 @@ enum Endpoint {
     ZPage(Page),
     /// The flags that can be changed at run time.
     DebugFlags,
+    /// Profiles of the process.
+    Profiling,
     Discovery,
     /// The state of priority and fairness.
     FlowControl,
@@ -58,7 +60,7 @@ const DUMPS: &str = "/debug/api_priority_and_fairness";
 /// The routes of requests that are not for resources, tried in order: the first route that has its
 /// path and knows the document that it asks for. Those behind go-restful in the Go server refuse
 /// methods other than GET; the rest take any.
-const ROUTES: [(PathPattern, Endpoint); 13] = [
+const ROUTES: [(PathPattern, Endpoint); 14] = [
     (PathPattern::One("/metrics"), Endpoint::Metrics),
     (PathPattern::One("/metrics/slis"), Endpoint::Slis),
     (PathPattern::Below("/healthz"), Endpoint::Health),
@@ -71,6 +73,7 @@ const ROUTES: [(PathPattern, Endpoint); 13] = [
     (PathPattern::One("/statusz"), Endpoint::ZPage(Page::Statusz)),
     (PathPattern::One("/flagz"), Endpoint::ZPage(Page::Flagz)),
     (PathPattern::Below(debug_flags::INDEX), Endpoint::DebugFlags),
+    (PathPattern::Below(profiling::INDEX), Endpoint::Profiling),
     // `/`, `/index.html`, `/version`, `/api` and `/apis` with what is below them.
     (PathPattern::All, Endpoint::Discovery),
 ];
@@ -221,7 +224,11 @@ async fn answer(
         Endpoint::DebugFlags if chain.profiling => {
             Some(debug_flags::answer(request, path, &chain.api.bodies).await)
         }
-        Endpoint::DebugFlags => None,
+        Endpoint::Profiling if chain.profiling => {
+            let (limit, bodies) = (chain.request_timeout, &chain.api.bodies);
+            Some(profiling::answer(request, path, limit, bodies).await)
+        }
+        Endpoint::DebugFlags | Endpoint::Profiling => None,
         Endpoint::Discovery => discovery(chain, request, path),
         Endpoint::FlowControl => flow_control(chain, request, path),
     }
@@ -327,6 +334,8 @@ mod tests {
             ("/statusz", Endpoint::ZPage(Page::Statusz)),
             ("/flagz/", Endpoint::Discovery),
             ("/debug/flags/v", Endpoint::DebugFlags),
+            ("/debug/pprof", Endpoint::Profiling),
+            ("/debug/pprof/profile", Endpoint::Profiling),
             ("/version", Endpoint::Discovery),
         ] {
             let found = ROUTES.iter().find(|(paths, _)| paths.include(path));

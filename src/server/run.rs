@@ -33,6 +33,7 @@ use crate::base::supervise::{FailureTracker, catch_panic};
 use crate::builtin;
 use crate::cacher::Reflector;
 use crate::controllers::{self, ControllerDeps};
+use crate::controlplane::bootstrap;
 use crate::controlplane::endpoint_reconciler::EndpointReconciler;
 use crate::controlplane::informer::Informers;
 use crate::discovery::version;
@@ -44,6 +45,7 @@ use crate::options::config::{Config, MIN_WORKER_THREADS, StorageConfig};
 use crate::options::data_dir;
 use crate::options::flags::{self, Command, FlagError, Flags};
 use crate::options::own_files::OwnFiles;
+use crate::options::tracing as tracing_file;
 use crate::registry::store::DefaultingStorage;
 use crate::storage::compaction::Compactor;
 use crate::storage::embedded::{Embedded, Medium};
@@ -51,8 +53,7 @@ use crate::storage::encryption::{EncryptedStorage, Transformers};
 use crate::storage::etcd3::{self, Etcd3};
 use crate::storage::{Storage, StorageError};
 use crate::telemetry::health::Health;
-use crate::telemetry::metric_options;
-use crate::telemetry::panics;
+use crate::telemetry::{metric_options, panics, trace};
 
 /// The time that blocking work has left when everything else has ended.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -83,6 +84,8 @@ pub enum RunError {
     Audit(String),
     #[error("{0}")]
     Egress(String),
+    #[error("{0}")]
+    Traces(String),
     #[error("listening on {address}: {source}")]
     Listen {
         address: SocketAddr,
@@ -111,6 +114,7 @@ pub struct ServerDeps {
     pub health: Arc<Health>,
     /// `None` if nothing is audited.
     pub auditor: Option<Arc<Auditor>>,
+    pub tracer: trace::Tracer,
     pub shutdown: Shutdown,
     /// The ways to other servers.
     pub egress: Egress,
@@ -148,6 +152,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 fn start(flags: &Flags) -> Result<(), RunError> {
     let config = Config::from_flags(flags)?;
     crate::telemetry::log::start(config.log.verbosity, config.log.json);
+    tracing::info!("{}", version::line());
     for (name, why) in flags.without_effect() {
         tracing::warn!("--{name} has no effect: {why}");
     }
@@ -225,6 +230,7 @@ pub struct Prepared {
     pub admin: Option<Admin>,
     /// The time that connections have to finish once it closes.
     drain: Duration,
+    traces: Option<trace::Provider>,
 }
 
 impl Prepared {
@@ -244,6 +250,9 @@ impl Prepared {
         // It deregisters the server while the requests that run finish, in a bounded time.
         if endpoint_reconciler.await.is_err() {
             tracing::error!("what keeps the cluster's objects has panicked");
+        }
+        if let Some(traces) = self.traces {
+            traces.shut_down().await;
         }
     }
 }
@@ -272,11 +281,8 @@ pub async fn prepare(
     metric_options::configure(config.metrics.options()?);
     metrics::declare();
     metrics::record(&config);
-    if let Some(folder) = &config.data_dir {
-        data_dir::secure(folder);
-    }
-    let egress = config.egress.as_deref().map(egress::load).transpose();
-    let egress = egress.map_err(RunError::Egress)?.unwrap_or_default();
+    config.data_dir.iter().for_each(|dir| data_dir::secure(dir));
+    let (egress, traces) = (load_egress(&config)?, start_traces(&config)?);
     let auditor = auditing::start(&config.audit, &egress, &clock).map_err(RunError::Audit)?;
     let health = Arc::new(Health::default());
     // The store comes first: it is what a second server on the same directory fails on.
@@ -297,7 +303,7 @@ pub async fn prepare(
     let written = write_own_files(own_files, identity.admin.clone(), address);
     let backend = Backend::new(storage, &config.storage);
     let storage_overrides =
-        open_overrides(&config.storage, encryption.as_ref(), &egress, &mut etcds).await?;
+        open_overrides(&config, encryption.as_ref(), &egress, &mut etcds).await?;
     health::add_basics(&health);
     health::add_storage(&health, &config, &backend);
     health::add_overrides(&health, &config, &storage_overrides);
@@ -310,6 +316,7 @@ pub async fn prepare(
         storage_overrides,
         health,
         auditor,
+        tracer: trace::tracer(traces.as_ref()),
         shutdown: shutdown.clone(),
         egress,
     };
@@ -341,6 +348,7 @@ pub async fn prepare(
         address,
         admin: identity.admin.clone(),
         drain: drain_timeout(&config),
+        traces,
     })
 }
 
@@ -419,6 +427,23 @@ fn spawn_compactors(
     }
 }
 
+/// The ways out of this server that a file gives.
+fn load_egress(config: &Config) -> Result<Egress, RunError> {
+    let egress = config.egress.as_deref().map(egress::load).transpose();
+    Ok(egress.map_err(RunError::Egress)?.unwrap_or_default())
+}
+
+/// Begins to send spans, if the flags say so.
+fn start_traces(config: &Config) -> Result<Option<trace::Provider>, RunError> {
+    let Some(file) = &config.tracing_file else {
+        return Ok(None);
+    };
+    let settings = tracing_file::read_file(file).map_err(RunError::Traces)?;
+    let identity = bootstrap::identity(&hostname());
+    let started = trace::Provider::start(&settings, &identity).map_err(RunError::Traces)?;
+    Ok(Some(started))
+}
+
 /// The encryption of the stores, if there is any.
 async fn encryption(
     config: &Config,
@@ -458,33 +483,34 @@ async fn open_storage(
         let embedded = Arc::new(Embedded::open_on(config.storage.medium, folder)?);
         return Ok(readable(embedded, encryption, &config.storage.prefix));
     }
-    let etcd = open_etcd(&config.storage, &config.storage.etcd_servers, egress, etcds).await?;
+    let etcd = open_etcd(config, &config.storage.etcd_servers, egress, etcds).await?;
     Ok(readable(etcd, encryption, &config.storage.prefix))
 }
 
 /// The etcds of single resources.
 async fn open_overrides(
-    config: &StorageConfig,
+    config: &Config,
     encryption: Option<&Arc<Transformers>>,
     egress: &Egress,
     etcds: &mut Vec<Arc<Etcd3>>,
 ) -> Result<StorageOverrides, RunError> {
-    let mut backends = Vec::new();
-    for servers in StorageOverrides::servers(&config.etcd_overrides) {
+    let (given, mut backends) = (&config.storage, Vec::new());
+    for servers in StorageOverrides::servers(&given.etcd_overrides) {
         let etcd = open_etcd(config, &servers, egress, etcds).await?;
-        let storage = readable(etcd, encryption, &config.prefix);
-        backends.push(Backend::new(storage, config));
+        let storage = readable(etcd, encryption, &given.prefix);
+        backends.push(Backend::new(storage, given));
     }
-    Ok(StorageOverrides::new(&config.etcd_overrides, backends))
+    Ok(StorageOverrides::new(&given.etcd_overrides, backends))
 }
 
 /// An etcd as soon as it answers; it is added to `etcds`.
 async fn open_etcd(
-    given: &StorageConfig,
+    config: &Config,
     servers: &[String],
     egress: &Egress,
     etcds: &mut Vec<Arc<Etcd3>>,
 ) -> Result<Arc<dyn Storage>, RunError> {
+    let given = &config.storage;
     let (cert_file, key_file) = given
         .etcd_client
         .clone()
@@ -499,6 +525,7 @@ async fn open_etcd(
         health_timeout: given.health_timeout.max(given.ready_timeout),
         lease_reuse: given.lease_reuse,
         egress: egress.clone(),
+        traced: config.tracing_file.is_some(),
         ..etcd3::Config::default()
     })
     .await?;

@@ -50,6 +50,11 @@ impl Scope {
         ready: true,
         health: true,
     };
+    pub const LIVE: Scope = Scope {
+        live: true,
+        ready: false,
+        health: true,
+    };
     pub const READY: Scope = Scope {
         live: false,
         ready: true,

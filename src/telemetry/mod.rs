@@ -14,4 +14,5 @@ pub mod requests;
 mod samples;
 pub mod summary;
 pub mod timing_histogram;
+pub mod trace;
 pub mod work_queues;

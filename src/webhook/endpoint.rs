@@ -20,6 +20,7 @@ use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::codec::json::Document;
 use crate::meta::{Value, go, str_at};
 use crate::telemetry::metrics::GaugeGuard;
+use crate::telemetry::trace;
 
 /// Connections to a webhook that are kept while nobody uses them (client-go `idleConnsPerHost`).
 pub const MAX_IDLE: usize = 25;
@@ -208,7 +209,15 @@ impl Endpoint {
         if let Some(auth) = self.auth.as_ref().filter(|_| is_home) {
             auth.authorize(headers).await.map_err(CallError::new)?;
         }
+        let headers = request.headers_mut();
+        let span = trace::http_client_span(&journey.method, &journey.uri, headers);
         let answer = self.http.request(request).await;
+        if let Some(span) = span {
+            match &answer {
+                Ok(answer) => span.answered(answer.status()),
+                Err(why) => span.fail(why.to_string()),
+            }
+        }
         let sent = Sent {
             method: journey.method.as_str(),
             host: journey.uri.authority().map_or("", |host| host.as_str()),

@@ -34,6 +34,7 @@ mod overload;
 mod paths;
 mod pod_security;
 mod policies;
+mod profiling;
 mod protocol;
 mod rules;
 mod rotation;
@@ -42,6 +43,7 @@ mod store_faults;
 #[path = "../support/mod.rs"]
 mod support;
 mod token_webhook;
+mod traces;
 mod webhooks;
 
 use std::path::Path;

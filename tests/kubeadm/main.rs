@@ -225,7 +225,6 @@ fn added_flags_are_obeyed_or_reported() {
             "--egress-selector-config-file=/config",
             "egress proxies are not implemented",
         ),
-        ("--tracing-config-file=/config", "traces are not exported"),
         (
             "--max-connection-bytes-per-sec=1000",
             "connections are not throttled",

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use opentelemetry::KeyValue;
+
 use super::configuration::Hook;
 use super::review::{self, Invalid, Response, Shown};
 use crate::admission::cel::{self, Authorizations, Inputs, Match, Request};
@@ -16,6 +18,7 @@ use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::base::random;
 use crate::meta::{Gvk, Gvr, Object, Status, Value, go, status, str_at};
 use crate::telemetry::latency::{Layer, measure};
+use crate::telemetry::trace;
 use crate::webhook::{Client, Limits, WebhookError};
 
 /// The bytes that the answer of a webhook may have: a patch of the largest object in base64, and
@@ -54,6 +57,20 @@ pub enum Failure {
     Rejected(Status),
     /// This server cannot do what the webhook says, or may not ask it.
     Internal(Status),
+}
+
+impl Failure {
+    /// The failure of a webhook that could not be asked.
+    fn unasked(why: WebhookError) -> Self {
+        let (why, code) = match why {
+            WebhookError::Configuration(why) => (format!("could not get REST client: {why}"), 500),
+            WebhookError::Call(why) => {
+                let code = why.code.unwrap_or(UNAVAILABLE);
+                (format!("failed to call webhook: {why}"), code)
+            }
+        };
+        Self::Call { why, code }
+    }
 }
 
 /// The code for a webhook that did not answer, or not with what it should have.
@@ -230,19 +247,18 @@ impl<'a> Dispatch<'a> {
             true => Layer::MutatingWebhooks,
             false => Layer::ValidatingWebhooks,
         };
-        let answer = self.parts.client.post(&hook.client, body.into(), limits);
-        let answer = measure(layer, answer).await.map_err(|why| {
-            let (why, code) = match why {
-                WebhookError::Configuration(why) => {
-                    (format!("could not get REST client: {why}"), 500)
-                }
-                WebhookError::Call(why) => {
-                    let code = why.code.unwrap_or(UNAVAILABLE);
-                    (format!("failed to call webhook: {why}"), code)
-                }
-            };
-            Failure::Call { why, code }
-        })?;
+        let name = match mutating {
+            true => "Call mutating webhook",
+            false => "Call validating webhook",
+        };
+        let told = || span_attributes(hook, attributes, &uid);
+        let call = self.parts.client.post(&hook.client, body.into(), limits);
+        let answer = trace::in_span(name, trace::SLOW, told, async {
+            let answer = measure(layer, call).await;
+            trace::step("Request completed");
+            answer
+        });
+        let answer = answer.await.map_err(Failure::unasked)?;
         let is_large = str_at(&answer, "/response/patch").len() > LARGE_BYTES;
         let response = run_blocking_if(is_large, || {
             Response::read(&answer, version, &uid, mutating)
@@ -267,6 +283,20 @@ impl<'a> Dispatch<'a> {
             false => Err(Failure::Rejected(response.refusal(&hook.name))),
         }
     }
+}
+
+/// Returns the attributes of the span of a call.
+fn span_attributes(hook: &Hook, attributes: &Attributes<'_>, uid: &str) -> Vec<KeyValue> {
+    let gvr = attributes.gvr;
+    let resource = format!("{}/{}, Resource={}", gvr.group, gvr.version, gvr.resource);
+    vec![
+        KeyValue::new("configuration", hook.configuration.clone()),
+        KeyValue::new("webhook", hook.name.clone()),
+        KeyValue::new("resource", resource),
+        KeyValue::new("subresource", attributes.subresource.to_owned()),
+        KeyValue::new("operation", attributes.operation.as_str()),
+        KeyValue::new("UID", uid.to_owned()),
+    ]
 }
 
 /// Returns the error of a request whose time is over; none while it is not.

@@ -13,9 +13,10 @@ use crate::meta::status::Result;
 use crate::registry::store::Warnings;
 use crate::registry::strategy::Subresource;
 
-use super::{RequestContext, RequestValidator};
+use super::{RequestContext, RequestValidator, spans};
 use crate::endpoints::body::Body;
 use crate::endpoints::negotiate;
+use crate::telemetry::trace;
 
 /// Metadata that only the server sets.
 const SYSTEM_FIELDS: [&str; 5] = [
@@ -41,7 +42,9 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
     // A body that cannot be read is refused before the options are looked at.
     negotiate::body_media_type(&ctx.request.header(CONTENT_TYPE))?;
     let options = WriteOptions::from_query(&ctx.request.query, Write::Create)?;
+    trace::step("About to convert to expected version");
     let mut object = ctx.decode_main(&body, options.field_validation)?;
+    trace::step("Conversion done");
     ctx.audit_object(&object);
     for field in SYSTEM_FIELDS {
         object.metadata_mut().shift_remove(field);
@@ -62,10 +65,13 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
         ctx,
         options: OperationOptions::Write(&options),
     };
+    trace::step("About to store object in database");
     let live = ctx
         .store
         .create(&ctx.write_context(options.dry_run), object, &validator)
-        .await?;
+        .await;
+    spans::stored(live.is_ok(), &body);
+    let live = live?;
     ctx.answer_stored(201, live.stored).await
 }
 

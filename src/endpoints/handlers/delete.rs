@@ -13,6 +13,7 @@ use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::negotiate::{self, MediaType};
 use crate::endpoints::respond;
+use crate::telemetry::trace;
 
 /// Deletes the object.
 ///
@@ -25,6 +26,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
         options: OperationOptions::Delete(&options),
     };
     let name = ctx.request.info.url_name();
+    trace::step("About to delete object from database");
     let deleted = ctx
         .store
         .delete(
@@ -34,6 +36,7 @@ pub async fn handle(ctx: &RequestContext<'_>, body: Bytes) -> Result<Response<Bo
             &validator,
         )
         .await?;
+    trace::step("Object deleted from database");
     let object = deleted.last.object.clone();
     if deleted.gone && !ctx.store.resource.strategy.returns_deleted_object() {
         return Ok(ctx.answer_status(&Status::deleted(

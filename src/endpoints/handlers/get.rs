@@ -5,10 +5,11 @@ use http::Response;
 use crate::meta::Status;
 use crate::meta::status::Result;
 
-use super::RequestContext;
+use super::{RequestContext, spans};
 use crate::endpoints::body::Body;
 use crate::endpoints::encode::Source;
 use crate::endpoints::respond;
+use crate::telemetry::trace;
 
 /// Answers with the object, in any representation.
 ///
@@ -21,6 +22,7 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
             "the export parameter, deprecated since v1.14, is no longer supported",
         ));
     }
+    trace::step("About to Get from storage");
     let stored = ctx
         .store
         .get(
@@ -29,6 +31,13 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
             query.get("resourceVersion").unwrap_or(""),
         )
         .await?;
-    let body = ctx.encoder()?.object(Source::Stored(stored))?;
+    trace::step("About to write a response");
+    let encoder = ctx.encoder()?;
+    let (attributes, encode) = (
+        || spans::of_answer(ctx),
+        || encoder.object(Source::Stored(stored)),
+    );
+    let body = trace::in_span_sync("SerializeObject", trace::SLOW_ANSWER, attributes, encode)?;
+    trace::step("Writing http response done");
     Ok(respond::bytes(200, ctx.output, body))
 }

@@ -5,9 +5,10 @@ use http::Response;
 use crate::meta::options::ListOptions;
 use crate::meta::status::Result;
 
-use super::RequestContext;
+use super::{RequestContext, spans};
 use crate::endpoints::body::Body;
 use crate::endpoints::respond;
+use crate::telemetry::trace;
 
 /// Answers with a page of the objects that the options select.
 ///
@@ -16,9 +17,10 @@ use crate::endpoints::respond;
 pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     let options = ListOptions::from_query(&ctx.request.query, false)?;
     let page = ctx.store.list(ctx.namespace(), &options).await?;
-    Ok(respond::response(
-        200,
-        ctx.output,
-        ctx.encoder()?.list(page).await?,
-    ))
+    trace::step("About to write a response");
+    let encoder = ctx.encoder()?;
+    let (attributes, encoded) = (|| spans::of_answer(ctx), encoder.list(page));
+    let body = trace::in_span("SerializeObject", trace::SLOW_ANSWER, attributes, encoded).await?;
+    trace::step("Writing http response done");
+    Ok(respond::response(200, ctx.output, body))
 }

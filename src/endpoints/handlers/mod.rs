@@ -14,6 +14,7 @@ mod list;
 mod patch;
 mod reviews;
 pub mod scale;
+mod spans;
 mod stream_options;
 mod subresources;
 pub mod token;
@@ -47,7 +48,7 @@ use crate::registry::table::IncludeObject;
 use crate::registry::{Custom, Resource};
 use crate::schema::TypeRef;
 use crate::storage::Stored;
-use crate::telemetry::requests;
+use crate::telemetry::{requests, trace};
 
 use super::body::Body;
 use super::compress;
@@ -125,7 +126,16 @@ async fn answer(api: &Api, request: &Request) -> Response<Body> {
         return respond::page_not_found();
     }
     let (answer, warnings) = match RequestContext::new(api, request) {
-        Ok(ctx) => (dispatch(&ctx).await, ctx.warnings.take()),
+        Ok(ctx) => {
+            let answer = match spans::operation(&request.info) {
+                Some(name) => {
+                    let attributes = || spans::attributes(request);
+                    trace::in_span(name, trace::SLOW, attributes, dispatch(&ctx)).await
+                }
+                None => dispatch(&ctx).await,
+            };
+            (answer, ctx.warnings.take())
+        }
         Err(status) => (Err(status), Vec::new()),
     };
     let response =
@@ -333,9 +343,15 @@ impl<'a> RequestContext<'a> {
     /// 400, 408 and 413 for a body that is broken off, too slow or too large.
     pub async fn read_body(&self) -> Result<Bytes> {
         let (body, user) = (&self.request.body, &self.request.user);
-        let body = body.read(&self.api.bodies, user).await?;
-        self.store.metrics.body(&self.request.info.verb, body.len());
-        Ok(body)
+        let read = body.read(&self.api.bodies, user).await;
+        match &read {
+            Ok(body) => {
+                self.store.metrics.body(&self.request.info.verb, body.len());
+                spans::length("limitedReadBody succeeded", body);
+            }
+            Err(_) => trace::step("limitedReadBody failed"),
+        }
+        read
     }
 
     /// The form of the kind, where a CRD defines it.
@@ -386,10 +402,14 @@ impl<'a> RequestContext<'a> {
     /// # Errors
     /// 500 if the object cannot be encoded.
     pub fn answer(&self, code: u16, source: Source) -> Result<Response<Body>> {
+        trace::step("About to write a response");
         let encoder = self.encoder()?;
         let is_large =
             matches!(&source, Source::Stored(stored) if stored.value.len() > LARGE_BYTES);
-        let body = run_blocking_if(is_large, || encoder.object(source))?;
+        let attributes = || spans::of_answer(self);
+        let encode = || run_blocking_if(is_large, || encoder.object(source));
+        let body = trace::in_span_sync("SerializeObject", trace::SLOW_ANSWER, attributes, encode)?;
+        trace::step("Writing http response done");
         Ok(respond::bytes(code, self.output, body))
     }
 

@@ -24,6 +24,7 @@ use super::decode::{named, resolve_kind, warn};
 use super::{RequestContext, RequestValidator};
 use crate::endpoints::body::Body;
 use crate::endpoints::negotiate;
+use crate::telemetry::trace;
 
 /// The types of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +119,7 @@ pub async fn handle(ctx: &RequestContext<'_>, sub: Subresource<'_>) -> Result<Re
             &validator,
         )
         .await?;
+    trace::step("Object stored in database");
     let code = if updated.created { 201 } else { 200 };
     ctx.answer_stored(code, updated.written.stored).await
 }
@@ -143,6 +145,7 @@ impl Updater for Patch<'_> {
 
     async fn updated(&self, live: Option<&Object>) -> Result<Object> {
         let ctx = self.ctx;
+        trace::step("About to apply patch");
         let name = ctx.request.info.url_name();
         let large = self.body.len() > LARGE_BYTES
             || live.is_some_and(|live| live.is_larger_than(LARGE_BYTES));
@@ -170,6 +173,7 @@ impl Updater for Patch<'_> {
         }
         ctx.check_namespace(&mut object)?;
         ctx.check_name(&object)?;
+        trace::step("About to check admission control");
         ctx.admit(&mut object, live, name, &self.options).await?;
         dedup_owner_references(&mut object, &ctx.warnings, AFTER_ADMISSION);
         Ok(object)

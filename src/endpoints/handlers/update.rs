@@ -11,8 +11,9 @@ use crate::registry::store::{Target, Updater};
 use crate::registry::strategy::Subresource;
 
 use super::create::{AFTER_ADMISSION, dedup_owner_references};
-use super::{RequestContext, RequestValidator};
+use super::{RequestContext, RequestValidator, spans};
 use crate::endpoints::body::Body;
+use crate::telemetry::trace;
 
 /// Replaces the object with the one in the body.
 ///
@@ -24,7 +25,9 @@ pub async fn handle(
     body: Bytes,
 ) -> Result<Response<Body>> {
     let options = WriteOptions::from_query(&ctx.request.query, Write::Update)?;
+    trace::step("About to convert to expected version");
     let mut object = ctx.decode_main(&body, options.field_validation)?;
+    trace::step("Conversion done");
     ctx.audit_object(&object);
     ctx.check_namespace(&mut object)?;
     ctx.check_name(&object)?;
@@ -45,15 +48,12 @@ pub async fn handle(
         sub,
         force_create: false,
     };
-    let updated = ctx
-        .store
-        .update(
-            &ctx.write_context(options.dry_run),
-            target,
-            &updater,
-            &validator,
-        )
-        .await?;
+    trace::step("About to store object in database");
+    let context = ctx.write_context(options.dry_run);
+    let updated = ctx.store.update(&context, target, &updater, &validator);
+    let updated = updated.await;
+    spans::stored(updated.is_ok(), &body);
+    let updated = updated?;
     let code = if updated.created { 201 } else { 200 };
     ctx.answer_stored(code, updated.written.stored).await
 }

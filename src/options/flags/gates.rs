@@ -428,7 +428,7 @@ const GATES: &[Gate] = &[
     Gate::locked("TopologyManagerPolicyOptions", true),
     Gate::beta("TranslateStreamCloseWebsocketRequests", true).fixed(),
     Gate::beta("UnauthenticatedHTTP2DOSMitigation", true).consulted(),
-    Gate::beta("UnknownVersionInteroperabilityProxy", true),
+    Gate::beta("UnknownVersionInteroperabilityProxy", true).consulted(),
     Gate::beta("UnlockWhileProcessingFIFO", true),
     Gate::alpha("UserNamespacesHostNetworkSupport", false).fixed(),
     Gate::locked("UserNamespacesSupport", true),

@@ -1,11 +1,13 @@
 //! Conditional writes of one key, and the state that they begin with.
 
 use bytes::Bytes;
+use opentelemetry::KeyValue;
 
 use crate::meta::Object;
 use crate::meta::status::Result;
 use crate::storage::encryption::is_encrypted;
 use crate::storage::{self, Revision, Stored, WriteOutcome};
+use crate::telemetry::trace;
 
 use super::Store;
 use super::reservation::Failure;
@@ -34,6 +36,18 @@ pub(super) struct KeyWriter<'a> {
 }
 
 impl Store {
+    /// Returns the attributes of the span of an access to a key (apiserver
+    /// `storage/etcd3/store.go`).
+    pub(super) fn span_attributes(&self, key: &str) -> Vec<KeyValue> {
+        let (gvr, gvk) = (&self.resource.gvr, &self.resource.gvk);
+        vec![
+            KeyValue::new("key", trace::truncated(key)),
+            KeyValue::new("type", gvk.kind.clone()),
+            KeyValue::new("group", gvr.group.clone()),
+            KeyValue::new("resource", gvr.resource.clone()),
+        ]
+    }
+
     pub(super) fn key_writer<'a>(&'a self, key: &'a str) -> KeyWriter<'a> {
         KeyWriter { store: self, key }
     }
@@ -84,9 +98,22 @@ impl KeyWriter<'_> {
         match expected {
             Some(expected) => {
                 let outcome = storage.update(self.key, value, expected, ttl).await;
+                trace::step("Txn call completed");
                 self.written(outcome, "update")
             }
-            None => self.written(storage.create(self.key, value, ttl).await, "create"),
+            None => {
+                let attributes = || self.store.span_attributes(self.key);
+                let work = storage.create(self.key, value, ttl);
+                let outcome = trace::in_span("Create etcd3", trace::SLOW, attributes, async {
+                    let outcome = work.await;
+                    trace::step(match outcome.is_ok() {
+                        true => "Txn call succeeded",
+                        false => "Txn call failed",
+                    });
+                    outcome
+                });
+                self.written(outcome.await, "create")
+            }
         }
     }
 

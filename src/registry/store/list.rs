@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use opentelemetry::KeyValue;
+
 use crate::base::coop::CoopBudget;
 use crate::cacher::{CachedObject, Snapshot};
 use crate::meta::Status;
 use crate::meta::options::{ListOptions, parse_resource_version};
 use crate::meta::status::Result;
 use crate::storage::{ListPage, ListRequest, Revision, StorageError, next_key};
+use crate::telemetry::trace;
 
 use super::continuation::Next;
 use super::errors::revision_of;
@@ -187,9 +190,13 @@ impl ListOperation<'_> {
 
     /// Reads the page from storage. `asked` is the limit that the client named.
     async fn read_storage(self, asked: i64) -> Result<Page> {
+        let (key, limit) = (trace::truncated(&self.prefix), asked);
+        let attributes = || vec![KeyValue::new("key", key), KeyValue::new("limit", limit)];
         let metrics = self.store.metrics.clone();
         let mut looked = Looked::default();
-        let page = self.read_chunks(asked, &mut looked).await?;
+        let work = self.read_chunks(asked, &mut looked);
+        let name = "List(recursive=true) etcd3";
+        let page = trace::in_span(name, trace::SLOW, attributes, work).await?;
         metrics.storage_list(looked.fetched, looked.evaluated, page.items.ready());
         Ok(page)
     }
@@ -284,11 +291,16 @@ impl Store {
     /// 400 for options that do not go together, 410 where the state is forgotten, 504 where it does
     /// not come in time, 500 where storage fails or an object cannot be decoded.
     pub async fn list(&self, namespace: &str, options: &ListOptions) -> Result<Page> {
-        if self.converts() {
-            self.list_converted(namespace, options).await
-        } else {
-            self.list_stored(namespace, options).await
-        }
+        let gvr = &self.resource.gvr;
+        let attributes = || vec![KeyValue::new("type", gvr.resource.clone())];
+        let work = async {
+            if self.converts() {
+                self.list_converted(namespace, options).await
+            } else {
+                self.list_stored(namespace, options).await
+            }
+        };
+        trace::in_span("cacher.GetList", trace::SLOW, attributes, work).await
     }
 
     /// The namespace that a list is of: the one that it asks for where it is of all.

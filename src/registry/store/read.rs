@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use opentelemetry::KeyValue;
+
 use crate::cacher::{CachedObject, Snapshot};
 use crate::meta::Status;
 use crate::meta::options::parse_resource_version;
 use crate::meta::status::Result;
 use crate::storage::Revision;
 use crate::storage::encryption::is_encrypted;
+use crate::telemetry::trace;
 
 use super::errors::revision_of;
 use super::items::SnapshotRange;
@@ -27,21 +30,39 @@ impl Store {
         resource_version: &str,
     ) -> Result<Arc<CachedObject>> {
         let key = self.key(namespace, name)?;
+        let attributes = || {
+            let version = trace::truncated(resource_version);
+            vec![
+                KeyValue::new("key", trace::truncated(&key)),
+                KeyValue::new("resource-version", version),
+            ]
+        };
+        let work = self.get_key(name, &key, resource_version);
+        trace::in_span("cacher.Get", trace::SLOW, attributes, work).await
+    }
+
+    async fn get_key(
+        &self,
+        name: &str,
+        key: &str,
+        resource_version: &str,
+    ) -> Result<Arc<CachedObject>> {
         let version = parse_resource_version(resource_version)
             .map_err(|why| Status::failure(500, "", why))?;
         let stored = match self.snapshot(version).await? {
             // What the cache could not decrypt, storage may be able to, or says why it is not.
             Some(snapshot)
                 if !snapshot
-                    .get(&key)
+                    .get(key)
                     .is_some_and(|stored| is_encrypted(&stored.value)) =>
             {
-                snapshot.get(&key).cloned()
+                snapshot.get(key).cloned()
             }
             _ => {
+                trace::step("About to Get from underlying storage");
                 let (stored, revision) = self
                     .storage
-                    .get_with_revision(&key)
+                    .get_with_revision(key)
                     .await
                     .map_err(|error| self.fault(error, "get"))?;
                 check_reached(version, revision)?;

@@ -12,6 +12,7 @@ use crate::meta::status::Result;
 use crate::meta::{ErrorList, FieldError, Gvk, Key, Object, Path, Status};
 use crate::registry::strategy::{Context, Subresource};
 use crate::storage::{Stored, WriteOutcome};
+use crate::telemetry::trace;
 
 use super::create::CreateOperation;
 use super::key_writer::{CurrentState, PutOptions};
@@ -100,7 +101,13 @@ impl UpdateOperation<'_> {
 
     async fn run(&self) -> Result<Updated> {
         let key = self.store.key(self.ctx.namespace, self.target.name)?;
-        let writer = self.store.key_writer(&key);
+        let attributes = || self.store.span_attributes(&key);
+        let work = self.attempts(&key);
+        trace::in_span("GuaranteedUpdate etcd3", trace::SLOW, attributes, work).await
+    }
+
+    async fn attempts(&self, key: &str) -> Result<Updated> {
+        let writer = self.store.key_writer(key);
         let mut current = writer.current_state("update").await?;
         for _ in 0..CONFLICT_RETRIES {
             let seen = if current.fresh {
@@ -109,7 +116,7 @@ impl UpdateOperation<'_> {
                 current.stored.clone()
             };
             let attempt = match current.stored {
-                None => self.create(&key).await,
+                None => self.create(key).await,
                 Some(stored) => self.update_once(stored).await,
             };
             let outcome = match attempt {

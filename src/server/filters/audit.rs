@@ -21,6 +21,8 @@ const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 pub struct AuditRequests;
 
 impl Filter for AuditRequests {
+    const SPAN: Option<&'static str> = Some("audit");
+
     async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
         let Some(audit) = begin(ctx) else {
             ctx.end_filter(FilterName::Audit);

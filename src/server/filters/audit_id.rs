@@ -20,6 +20,11 @@ impl Filter for AuditId {
             None => HeaderValue::try_from(random::uuid())
                 .unwrap_or_else(|_| HeaderValue::from_static("")),
         };
+        let id = ctx.audit_id.clone();
+        match ctx.request_mut() {
+            Ok(request) => request.audit_id = Some(id),
+            Err(status) => return ctx.status(&status),
+        }
         N::handle(ctx).await
     }
 }

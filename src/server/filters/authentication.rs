@@ -81,6 +81,8 @@ fn record(outcome: &Result<Option<Authenticated>, AuthnError>, took: Duration) {
 pub struct Authentication;
 
 impl Filter for Authentication {
+    const SPAN: Option<&'static str> = Some("authentication");
+
     async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
         let (chain, connection) = (ctx.chain, ctx.connection);
         let path = percent_decode_str(ctx.request.uri.path()).decode_utf8_lossy();

@@ -41,6 +41,8 @@ const REASON: &str = "authorization.k8s.io/reason";
 pub struct Authorization;
 
 impl Filter for Authorization {
+    const SPAN: Option<&'static str> = Some("authorization");
+
     async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
         let (attributes, chain) = (ctx.request.attributes(), ctx.chain);
         let decision = chain.authorizer.authorize(&attributes).await;

@@ -15,6 +15,8 @@ use crate::telemetry::requests::FilterName;
 pub struct Impersonate;
 
 impl Filter for Impersonate {
+    const SPAN: Option<&'static str> = Some("constrainedimpersonation");
+
     async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
         match impersonate(ctx).await {
             Ok(()) => {

@@ -16,6 +16,7 @@ mod request_info;
 mod request_log;
 mod retry_after;
 mod timeout;
+mod traces;
 mod wait_group;
 
 use std::marker::PhantomData;
@@ -53,11 +54,13 @@ use crate::server::storage_metrics::StorageSizes;
 use crate::server::zpages::ZPages;
 use crate::telemetry::health::Health;
 use crate::telemetry::requests::{self, FilterName, RequestSeries};
+use crate::telemetry::trace;
 
 pub use goaway::Goaway;
 pub use labels::is_from_api_server;
 pub use max_in_flight::{InFlight, Permit, too_many_requests};
 pub use request_log::RequestLog;
+pub use traces::end_span;
 
 /// The type of a list of filters in front of the router.
 macro_rules! Chain {
@@ -79,6 +82,7 @@ type Filters = Chain![
     timeout::Timeout,
     cors::Cors,
     authentication::Authentication,
+    traces::TraceRequests,
     audit::AuditRequests,
     impersonation::Impersonate,
     priority_and_fairness::PriorityAndFairness,
@@ -91,6 +95,9 @@ const STREAM_STALL: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// A step that a request passes on its way to the router.
 pub trait Filter {
+    /// The name of its span (apiserver `server/config.go`).
+    const SPAN: Option<&'static str> = None;
+
     /// Answers the request: by itself, or with what `N`, which is behind it, answers.
     fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> impl Future<Output = Response<Body>> + Send;
 }
@@ -105,7 +112,8 @@ pub struct Layer<F, N>(PhantomData<(F, N)>);
 
 impl<F: Filter, N: Next> Next for Layer<F, N> {
     fn handle(ctx: &mut FilterContext<'_>) -> impl Future<Output = Response<Body>> + Send {
-        F::handle::<N>(ctx)
+        let tracer = &ctx.chain.tracer;
+        trace::in_filter(tracer, F::SPAN, F::handle::<N>(ctx))
     }
 }
 
@@ -126,10 +134,11 @@ pub struct HandlerChain {
     pub oidc: Arc<ArcSwapOption<oidc::Documents>>,
     pub health: Arc<Health>,
     pub zpages: ZPages,
-    /// True if `/debug/flags` is served.
+    /// True if `/debug/flags` and `/debug/pprof` are served.
     pub profiling: bool,
     pub storage_sizes: StorageSizes,
     pub caches: Caches,
+    pub tracer: trace::Tracer,
     /// The longest that a request may take until its answer has been read, unless it is a watch or
     /// a stream.
     pub request_timeout: Duration,
@@ -162,6 +171,8 @@ pub struct FilterContext<'a> {
     pub log: Option<Box<RequestLog>>,
     /// The time that authentication took.
     pub authentication: Duration,
+    /// The span of the request.
+    pub span: Option<Box<trace::Span>>,
     /// The annotations about the credentials for the event.
     pub annotations: authn::Annotations,
     /// The event that tells of the request; `None` where it is not audited.
@@ -179,6 +190,7 @@ impl<'a> FilterContext<'a> {
         let received = Instant::now();
         let request = Request {
             method: parts.method,
+            version: parts.version,
             uri: parts.uri,
             headers: parts.headers,
             client: Some(connection.remote.ip()),
@@ -201,6 +213,7 @@ impl<'a> FilterContext<'a> {
             queued: Duration::ZERO,
             log: None,
             authentication: Duration::ZERO,
+            span: None,
             annotations: Vec::new(),
             audit: None,
         }
@@ -314,6 +327,10 @@ impl<'a> FilterContext<'a> {
             state.series = series.map(|(series, _)| series);
         }
         state.log = self.log;
+        state.span = self.span;
+        if let Some(span) = &state.span {
+            traces::answered(span, parts.status);
+        }
         // A stream behind an upgrade ends with its request.
         let lasts = self.is_long_running && parts.status != StatusCode::SWITCHING_PROTOCOLS;
         state.audit = self.audit.filter(|_| lasts);

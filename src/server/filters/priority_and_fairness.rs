@@ -33,6 +33,8 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 pub struct PriorityAndFairness;
 
 impl Filter for PriorityAndFairness {
+    const SPAN: Option<&'static str> = Some("priorityandfairness");
+
     async fn handle<N: Next>(ctx: &mut FilterContext<'_>) -> Response<Body> {
         let Some(controller) = &ctx.chain.flow_control else {
             return MaxInFlight::handle::<N>(ctx).await;

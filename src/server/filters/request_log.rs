@@ -111,6 +111,12 @@ fn latency(begun: Instant) -> Duration {
     Duration::from_micros(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX))
 }
 
+/// The audit ID as it is logged.
+pub fn audit_id(id: &HeaderValue) -> String {
+    let text = String::from_utf8_lossy(id.as_bytes());
+    truncated(&text, MAX_AUDIT_ID).to_owned()
+}
+
 /// The path and the query of a URI, without values that may be secrets.
 pub fn redacted(uri: &Uri) -> String {
     let mut out = uri.path().to_owned();

@@ -5,6 +5,7 @@ mod channel;
 mod error;
 mod lease;
 pub mod metrics;
+mod traced;
 mod version;
 mod watch;
 
@@ -77,6 +78,8 @@ pub struct Config {
     pub lease_reuse: Duration,
     /// The ways out of this server, of which etcd's counts.
     pub egress: Egress,
+    /// True if calls have spans.
+    pub traced: bool,
 }
 
 impl Default for Config {
@@ -91,6 +94,7 @@ impl Default for Config {
             health_timeout: HEALTH_TIMEOUT,
             lease_reuse: lease::REUSE_MAX,
             egress: Egress::default(),
+            traced: false,
         }
     }
 }
@@ -133,13 +137,24 @@ impl Clients {
         let opened = match config.egress.dialer(Network::Etcd) {
             Some(dialer) => {
                 let channel = channel::open(config, dialer)?;
+                let channel = match config.traced {
+                    true => traced::calls(channel),
+                    false => channel,
+                };
                 Client::from_channel(channel, Some(options)).await
             }
             None => {
                 if let Some(tls) = config.tls()? {
                     options = options.with_tls(tls);
                 }
-                Client::connect(&config.endpoints, Some(options)).await
+                let (endpoints, options) = (&config.endpoints, Some(options));
+                match config.traced {
+                    true => {
+                        let traced = traced::TracedChannel;
+                        Client::connect_with_balanced_channel(endpoints, options, traced).await
+                    }
+                    false => Client::connect(endpoints, options).await,
+                }
             }
         };
         let all = opened.map_err(|e| interpret(&e, 0))?;

@@ -45,13 +45,26 @@ where
 #[derive(Debug, Default)]
 struct Fields {
     message: String,
+    /// The place of an event of the `log` crate, which arrives as fields.
+    file: Option<String>,
+    line: Option<u64>,
     others: Vec<(&'static str, Value)>,
 }
 
 impl Fields {
+    /// The file and the line that an event comes from.
+    fn place<'a>(&'a self, metadata: &'a Metadata<'_>) -> (&'a str, u64) {
+        let file = self.file.as_deref().or(metadata.file()).unwrap_or("???");
+        let line = self.line.or(metadata.line().map(u64::from)).unwrap_or(1);
+        (file, line)
+    }
+
     fn add(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
             ("message", Value::String(text)) => self.message = text,
+            ("log.file", Value::String(file)) => self.file = Some(file),
+            ("log.line", line) => self.line = line.as_u64(),
+            (name, _) if name.starts_with("log.") => {}
             (name, value) => self.others.push((name, value)),
         }
     }
@@ -105,18 +118,18 @@ fn verbosity(metadata: &Metadata<'_>) -> i64 {
 }
 
 /// klog's header (`formatHeader`), then the message; with fields, the message is quoted (`InfoS`).
-/// A line break within it would begin a line without a header.
+/// A line break within it would begin a line without a header; only traces have them.
 fn text(metadata: &Metadata<'_>, fields: &Fields, now: &Zoned, process: u32) -> String {
-    let file = metadata.file().unwrap_or("???");
+    let (file, at) = fields.place(metadata);
     let file = file.rsplit('/').next().unwrap_or(file);
     let mut line = format!(
-        "{}{} {process:7} {file}:{}] ",
+        "{}{} {process:7} {file}:{at}] ",
         severity(*metadata.level()),
         now.strftime("%m%d %H:%M:%S%.6f"),
-        metadata.line().unwrap_or(1),
     );
     let is_structured = !fields.others.is_empty();
-    if is_structured || fields.message.contains(|c: char| c.is_control()) {
+    let breaks = fields.message.contains(|c: char| c.is_control());
+    if is_structured || breaks && metadata.target() != super::TRACE_TARGET {
         let _ = write!(line, "{}", Value::from(fields.message.as_str()));
     } else {
         line.push_str(&fields.message);
@@ -133,13 +146,13 @@ fn json(metadata: &Metadata<'_>, fields: &Fields, now: &Zoned) -> String {
     let mut line = Map::new();
     let micros = now.timestamp().as_microsecond();
     line.insert("ts".to_owned(), (micros as f64 / 1000.0).into());
-    let file = metadata.file().unwrap_or("???");
+    let (file, at) = fields.place(metadata);
     // The last folder and the file, as zap's short caller.
     let short = file
         .rmatch_indices('/')
         .nth(1)
-        .map_or(file, |(at, _)| &file[at + 1..]);
-    let caller = format!("{short}:{}", metadata.line().unwrap_or(1));
+        .map_or(file, |(slash, _)| &file[slash + 1..]);
+    let caller = format!("{short}:{at}");
     line.insert("caller".to_owned(), caller.into());
     line.insert("msg".to_owned(), fields.message.as_str().into());
     if *metadata.level() != Level::ERROR {

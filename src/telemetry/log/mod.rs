@@ -4,7 +4,7 @@
 mod format;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -18,26 +18,33 @@ pub const FILTER_VARIABLE: &str = "KEELSON_LOG";
 
 /// The target of the line of each request.
 pub const REQUEST_TARGET: &str = "httplog";
+/// The target of the traces of slow requests, which have several lines.
+pub const TRACE_TARGET: &str = "trace";
 
 /// klog's verbosity from which on there is a line for each request (apiserver `server/httplog`).
 const REQUESTS: i64 = 3;
 /// The verbosity from which on there are lines for developers.
 const DEBUG: i64 = 4;
 
-/// True if each request is logged.
-static LOGS_REQUESTS: AtomicBool = AtomicBool::new(false);
+/// klog's verbosity, of the process.
+static VERBOSITY: AtomicI64 = AtomicI64::new(0);
 /// The filter of the process's log, once it has been started.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
+/// Returns klog's verbosity.
+pub fn verbosity() -> i64 {
+    VERBOSITY.load(Ordering::Relaxed)
+}
+
 /// Reports whether each request is to be logged.
 pub fn logs_requests() -> bool {
-    LOGS_REQUESTS.load(Ordering::Relaxed)
+    verbosity() >= REQUESTS
 }
 
 /// Starts logging for the process, with klog's verbosity (0 to 10), as lines of text or JSON. A
 /// second call changes nothing.
 pub fn start(verbosity: i64, json: bool) {
-    LOGS_REQUESTS.store(verbosity >= REQUESTS, Ordering::Relaxed);
+    VERBOSITY.store(verbosity, Ordering::Relaxed);
     let (filter, handle) = reload::Layer::new(filter(verbosity));
     let format = if json { Format::Json } else { Format::Text };
     let lines = fmt::layer()
@@ -62,7 +69,7 @@ pub fn set_verbosity(verbosity: i64) -> Result<(), String> {
     handle
         .reload(filter(verbosity))
         .map_err(|why| why.to_string())?;
-    LOGS_REQUESTS.store(verbosity >= REQUESTS, Ordering::Relaxed);
+    VERBOSITY.store(verbosity, Ordering::Relaxed);
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! Flags of the section "Traces".
 
-use super::{Flag, refused};
+use super::{Flag, used};
 use crate::options::flags::Kind::Text;
 
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
-    refused(Text, "tracing-config-file", "", "traces are not exported"),
+    used(Text, "tracing-config-file", "", "a TracingConfiguration: the collector that spans are sent to, and how many are"),
 ];
