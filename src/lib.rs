@@ -35,9 +35,10 @@ mod controllers;
 mod etcd_stand_in;
 mod server;
 mod library;
+mod commands;
 
+pub use commands::{main, main_as};
 pub use library::{Builder, Error, Server};
-pub use server::{main, main_as};
 
 /// The items that tests, benchmarks and fuzz targets outside the crate use. They are no interface:
 /// any version may change them.

@@ -766,14 +766,14 @@ fn registry_does_not_use_admission() {
 }
 
 #[test]
-fn only_main_the_library_and_tests_use_the_server() {
+fn only_main_the_library_commands_and_tests_use_the_server() {
     let mut wrong = Vec::new();
     for source in tree().iter().filter(|source| {
         source.is_rust()
             && !source.is_test()
             && !matches!(source.path.as_str(), "src/main.rs" | "src/lib.rs")
     }) {
-        if matches!(source.module(), Some("server" | "library")) {
+        if matches!(source.module(), Some("server" | "library" | "commands")) {
             continue;
         }
         let code = without_tests(&code_of(&source.text));
@@ -786,7 +786,7 @@ fn only_main_the_library_and_tests_use_the_server() {
         );
     }
     check(
-        "nothing but main.rs, lib.rs, `library` and tests uses `server`",
+        "nothing but main.rs, lib.rs, `library`, `commands` and tests uses `server`",
         wrong,
     );
 }

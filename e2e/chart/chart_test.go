@@ -13,6 +13,7 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -27,6 +28,7 @@ type rendered struct {
 	service *corev1.Service
 	secret  *corev1.Secret
 	set     *appsv1.StatefulSet
+	budget  *policyv1.PodDisruptionBudget
 	monitor map[string]any
 	notes   string
 }
@@ -98,6 +100,8 @@ func (r *rendered) add(t *testing.T, object runtime.Object) {
 		r.secret = object
 	case *appsv1.StatefulSet:
 		r.set = object
+	case *policyv1.PodDisruptionBudget:
+		r.budget = object
 	default:
 		t.Fatalf("unexpected %T", object)
 	}

@@ -1,8 +1,11 @@
 //! Files and directories that only their owner may read, and atomic writes.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
+
+/// The bytes of a large file that are written at a time.
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// Mode of files that hold secrets.
 #[cfg(unix)]
@@ -69,10 +72,7 @@ pub fn write_atomic(path: &Path, content: &[u8], secret: bool) -> io::Result<()>
     }
     let temporary = path.with_extension("new");
     // A leftover of an interrupted write may have another mode.
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_exists(&temporary)?;
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -86,6 +86,60 @@ pub fn write_atomic(path: &Path, content: &[u8], secret: bool) -> io::Result<()>
     file.write_all(content)?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)
+}
+
+/// Writes a file, which only its owner may read, that appears once it is complete: `write` gets its
+/// output. Until then a file `<path>.part` is there instead, and an older file stays.
+///
+/// # Errors
+/// Those of `write`, or fails if the system cannot write, sync or rename the file.
+pub fn write_complete<T, E: From<io::Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<T, E>,
+) -> Result<T, E> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = Path::new(&part);
+    remove_if_exists(part)?;
+    let attempt = || {
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, open_private(part)?);
+        let done = write(&mut out)?;
+        out.into_inner().map_err(io::Error::from)?.sync_all()?;
+        std::fs::rename(part, path)?;
+        // A path of one name has an empty parent.
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        sync_dir(folder.unwrap_or(Path::new(".")))?;
+        Ok(done)
+    };
+    attempt().inspect_err(|_| {
+        // It tells nobody anything, and the error at hand matters more.
+        let _ = remove_if_exists(part);
+    })
+}
+
+/// Removes a file that may or may not exist.
+///
+/// # Errors
+/// Fails if it exists and the system cannot remove it.
+pub fn remove_if_exists(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until the names in a directory are on disk.
+///
+/// # Errors
+/// Fails if the system cannot write them.
+pub fn sync_dir(path: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    File::open(path)?.sync_all()?;
+    #[cfg(not(unix))]
+    let _ = path;
+    Ok(())
 }
 
 /// Removes the permissions of the group and of others from an existing file or directory. Symbolic

@@ -17,6 +17,7 @@ use super::browsers::Browsers;
 pub use super::cert_files::CertFiles;
 use super::cert_files::path;
 use super::controllers::{self, Controller};
+use super::embedded_store::EmbeddedConfig;
 use super::flag_readers::{address, number, port_range};
 use super::flags::{Command, FeatureGates, FlagError, Flags, parse, split_list};
 use super::memory::Memory;
@@ -139,6 +140,7 @@ pub struct StorageConfig {
     pub(crate) lease_reuse: Duration,
     /// `None` if nothing is encrypted.
     pub(crate) encryption: Option<EncryptionFile>,
+    pub(crate) embedded: EmbeddedConfig,
 }
 
 /// The file of an EncryptionConfiguration.
@@ -465,6 +467,7 @@ impl StorageConfig {
             start_timeout: flags.duration("storage-initialization-timeout"),
             lease_reuse: Duration::from_secs(number(flags, "lease-reuse-duration-seconds")?),
             encryption: encryption_file(flags)?,
+            embedded: EmbeddedConfig::from_flags(flags)?,
         })
     }
 }

@@ -14,6 +14,7 @@ pub mod config;
 pub mod controllers;
 pub mod credential_files;
 pub mod data_dir;
+pub mod embedded_store;
 #[cfg(test)]
 mod flag_coverage;
 mod flag_readers;

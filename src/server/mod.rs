@@ -15,6 +15,7 @@ pub mod filters;
 pub mod health;
 pub mod limits;
 pub mod listener;
+pub mod local_store;
 mod metrics;
 mod outbound;
 mod profiling;
@@ -33,4 +34,4 @@ mod token_requests;
 mod write_coalescing;
 mod zpages;
 
-pub use run::{main, main_as};
+pub use run::main;

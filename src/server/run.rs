@@ -19,6 +19,7 @@ use super::filters::HandlerChain;
 use super::health;
 use super::limits;
 use super::listener::Listener;
+use super::local_store;
 use super::metrics;
 use super::reload::{self, Reloader, SighupListener};
 use super::shutdown::{Shutdown, Signals};
@@ -118,15 +119,6 @@ pub struct ServerDeps {
     pub shutdown: Shutdown,
     /// The ways to other servers.
     pub egress: Egress,
-}
-
-/// Runs what the program is called: a stand-in for etcd under that name, else the server.
-pub fn main_as(program: &str, args: impl IntoIterator<Item = String>) -> ExitCode {
-    let name = Path::new(program).file_stem();
-    if name.is_some_and(|name| name == etcd_stand_in::NAME) {
-        return etcd_stand_in::main(args, async { Signals::new().next().await });
-    }
-    main(args)
 }
 
 /// Runs the server with `args` (without argv[0]) until a signal arrives.
@@ -288,7 +280,7 @@ pub async fn prepare(
     // The store comes first: it is what a second server on the same directory fails on.
     let (etcd_files, mut etcds) = (reload::etcd_files(&config.storage)?, Vec::new());
     let encryption = encryption(&config, &health, shutdown).await?;
-    let storage = open_storage(&config, encryption.as_ref(), &egress, &mut etcds).await?;
+    let storage = open_storage(&config, encryption.as_ref(), &egress, &mut etcds, shutdown).await?;
     let advertise = advertise_address(&config);
     let (identity, own_files) = certificates::make(&config, advertise, clock.now())?;
     let identity = Arc::new(identity);
@@ -477,10 +469,13 @@ async fn open_storage(
     encryption: Option<&Arc<Transformers>>,
     egress: &Egress,
     etcds: &mut Vec<Arc<Etcd3>>,
+    shutdown: &Shutdown,
 ) -> Result<Arc<dyn Storage>, RunError> {
     if config.storage.etcd_servers.is_empty() {
-        let folder = config.data_dir.as_deref().unwrap_or(Path::new(""));
-        let embedded = Arc::new(Embedded::open_on(config.storage.medium, folder)?);
+        let folder = config.data_dir.as_deref();
+        let embedded = Embedded::open_on(config.storage.medium, folder.unwrap_or(Path::new("")))?;
+        let embedded = Arc::new(embedded);
+        local_store::start(&embedded, folder, &config.storage.embedded, shutdown)?;
         return Ok(readable(embedded, encryption, &config.storage.prefix));
     }
     let etcd = open_etcd(config, &config.storage.etcd_servers, egress, etcds).await?;

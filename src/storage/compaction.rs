@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::{Result, Revision, Storage, StorageError, WriteOutcome};
 
 /// The key that the servers share. It is not under any prefix of the API.
-const KEY: &str = "compact_rev_key";
+pub const KEY: &str = "compact_rev_key";
 
 /// One server's part in it. It has no timer: the server calls [`Compactor::compact_once`] each
 /// `--etcd-compaction-interval`.

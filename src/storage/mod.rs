@@ -235,4 +235,6 @@ pub mod compaction;
 pub mod embedded;
 pub mod encryption;
 pub mod etcd3;
+pub mod etcd_snapshot;
 pub mod metered;
+pub mod snapshot;

@@ -18,6 +18,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.certsSecret | default (printf "%s-certs" (include "keelson.name" .)) }}
 {{- end }}
 
+{{- /* True if the server makes its own keys and certificates. */}}
+{{- define "keelson.own" -}}
+{{- if not (has .Values.certs.by (list "helm" "server")) }}{{ fail "certs.by is helm or server" }}{{ end }}
+{{- and (not .Values.certsSecret) (eq .Values.certs.by "server") }}
+{{- end }}
+
 {{- define "keelson.host" -}}
 {{ include "keelson.name" . }}.{{ .Release.Namespace }}.svc
 {{- end }}

@@ -246,7 +246,8 @@ fn find(name: &str) -> Option<&'static Flag> {
     all().find(|flag| flag.name == name)
 }
 
-pub(super) fn all() -> impl Iterator<Item = &'static Flag> {
+/// Returns every flag, in the order of `--help`.
+pub fn all() -> impl Iterator<Item = &'static Flag> {
     table::SECTIONS.iter().flat_map(|(_, flags)| flags.iter())
 }
 

@@ -2,6 +2,7 @@
 //! the metrics about metrics.
 
 use super::super::filters::{authentication, authorization};
+use super::super::local_store::schedule;
 use super::super::storage_metrics;
 use super::super::{authentication_config, authorization as authorizers, connections, listener};
 use super::{facts, runtime};
@@ -14,7 +15,7 @@ use crate::controlplane::reconcilers;
 use crate::endpoints::handlers::connect;
 use crate::proxy::{spdy_tunnel, translate};
 use crate::registry::store;
-use crate::storage::{encryption, etcd3, metered};
+use crate::storage::{embedded, encryption, etcd3, metered};
 use crate::telemetry::metrics::Declared;
 use crate::telemetry::{health, requests, work_queues};
 use crate::{audit, cacher, cel, discovery, extensions, flowcontrol, webhook};
@@ -27,6 +28,7 @@ static LISTS: &[Metrics] = &[
     work_queues::METRICS,
     metered::METRICS,
     etcd3::metrics::METRICS,
+    embedded::usage::METRICS,
     encryption::metrics::METRICS,
     cacher::metrics::METRICS,
     webhook::metrics::METRICS,
@@ -64,6 +66,7 @@ static LISTS: &[Metrics] = &[
     connections::METRICS,
     listener::METRICS,
     storage_metrics::METRICS,
+    schedule::METRICS,
     facts::METRICS,
     runtime::METRICS,
 ];

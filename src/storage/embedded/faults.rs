@@ -82,6 +82,23 @@ impl StorageBackend for Faulty {
     }
 }
 
+/// Opens a file on a disk that fails at one moment.
+pub(super) fn failing(
+    moment: usize,
+) -> impl Fn(&Path) -> std::result::Result<Database, DatabaseError> + Send + 'static {
+    move |path| {
+        let file = files::open_private(path).map_err(redb::StorageError::from)?;
+        let disk = Disk {
+            until_failure: Some(moment),
+            ..Disk::default()
+        };
+        builder().create_with_backend(Faulty {
+            file: FileBackend::new(file)?,
+            disk: Arc::new(Mutex::new(disk)),
+        })
+    }
+}
+
 /// A store on such a disk, and the disk.
 struct Fixture {
     folder: tempfile::TempDir,

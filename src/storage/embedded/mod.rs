@@ -5,18 +5,29 @@
 //! - [`writer`]: the one thread that writes, many writes per fsync.
 //! - [`hub`]: recent events and the watchers that wait for them.
 //! - [`medium`]: what holds the pages: the file, or memory.
+//! - [`format`]: the version of the layout, and the way from older ones.
+//! - [`contents`]: all that stands, read or written as a whole.
+//! - [`rewrite`]: a smaller file in the place of a large one.
+//! - [`hold`]: a pause in which the file can be copied.
+//! - [`usage`]: the bytes in use, and the quota.
 
+pub mod contents;
 #[cfg(test)]
 mod faults;
+mod format;
+pub mod hold;
 mod hub;
 mod medium;
+mod rewrite;
 mod tables;
+pub mod usage;
 mod watch;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,14 +35,19 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use redb::{Database, DatabaseError, ReadableTable, StorageBackend};
+use redb::{Database, DatabaseError, StorageBackend};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use self::contents::Entries;
+use self::hold::Hold;
 use self::hub::Hub;
 pub use self::medium::Medium;
 use self::medium::{Memory, UnsyncedFile};
-use self::tables::{CHANGES, EXPIRY, FORMAT, INDEX, META, REVISION, Snapshot, broken};
-use self::writer::{Command, Op, Write, Writer};
+use self::rewrite::Replacement;
+use self::tables::Snapshot;
+pub use self::usage::Usage;
+use self::usage::UsageTracker;
+use self::writer::{Command, Exclusive, Op, Order, Write, Writer};
 use super::{
     ListPage, ListRequest, Result, Revision, Storage, StorageError, Stored, WatchStream,
     WriteOutcome,
@@ -42,8 +58,6 @@ use crate::telemetry::latency::{Layer, measure};
 
 /// The one file in the directory.
 pub const FILE: &str = "keelson.redb";
-/// The layout of the tables this program reads and writes.
-const FORMAT_VERSION: i64 = 1;
 /// The revision of a store that was never written to, as in etcd.
 const FIRST_REVISION: Revision = 1;
 /// Memory for pages of the file. The system caches the rest.
@@ -56,11 +70,12 @@ const QUEUED_WRITES: usize = 1024;
 /// The embedded store. Dropping it ends its watches and closes the file.
 pub struct Embedded {
     directory: PathBuf,
+    medium: Medium,
     /// The pages of a store without a file.
     memory: Option<Memory>,
     shared: Arc<Shared>,
     /// `None` only while dropping.
-    commands: Option<Sender<Command>>,
+    commands: Option<Sender<Order>>,
     queue: Arc<Semaphore>,
     writer: Option<JoinHandle<()>>,
 }
@@ -72,6 +87,11 @@ struct Shared {
     hub: Hub,
     /// Set while the file lacks changes that were acknowledged.
     data_loss: Mutex<Option<StorageError>>,
+    /// The bytes that may be in use; 0 for any number.
+    quota: AtomicI64,
+    usage: UsageTracker,
+    /// Lives while the file is being rewritten.
+    rewrite: Mutex<Weak<()>>,
 }
 
 impl Shared {
@@ -81,6 +101,10 @@ impl Shared {
 
     fn renew(&self, snapshot: Snapshot) {
         self.snapshot.store(Some(Arc::new(snapshot)));
+    }
+
+    fn is_rewritten(&self) -> bool {
+        self.rewrite.lock().strong_count() > 0
     }
 
     fn close(&self) {
@@ -93,7 +117,16 @@ fn closed() -> StorageError {
     StorageError::Unavailable("the embedded store is closed".into())
 }
 
+fn in_memory() -> StorageError {
+    StorageError::Internal("the store is in memory: there is no file".into())
+}
+
 impl Embedded {
+    /// Returns what the store is kept on.
+    pub fn medium(&self) -> Medium {
+        self.medium
+    }
+
     /// Opens the store in `directory`, making both if they do not exist.
     ///
     /// # Errors
@@ -109,12 +142,11 @@ impl Embedded {
     /// Those of [`Embedded::open`].
     pub fn open_unsynced(directory: impl AsRef<Path>) -> Result<Self> {
         let path = prepare_directory(directory.as_ref())?;
-        let open = move || {
-            let file = files::open_private(&path).map_err(redb::StorageError::from)?;
-            builder().create_with_backend(UnsyncedFile::new(file)?)
-        };
+        let open = move || open_unsynced_file(&path);
         let directory = directory.as_ref().to_owned();
-        Self::start(directory, None, Box::new(open), Clock::system())
+        let mut store = Self::start(directory, None, Box::new(open), Clock::system())?;
+        store.medium = Medium::UnsyncedFile;
+        Ok(store)
     }
 
     /// Opens the store that is in `directory`, unless it is in memory.
@@ -167,19 +199,16 @@ impl Embedded {
     fn start(directory: PathBuf, memory: Option<Memory>, open: Open, clock: Clock) -> Result<Self> {
         let place = directory.clone();
         let failed = |error: &dyn std::fmt::Display| cannot_open(&place, error);
-        let db = open().map_err(|e| match e {
-            DatabaseError::DatabaseAlreadyOpen => StorageError::Unavailable(format!(
-                "{} is in use by another process",
-                place.display()
-            )),
-            e => failed(&e),
-        })?;
-        prepare(&db).map_err(|e| failed(&e))?;
+        let db = open().map_err(|e| not_opened(&place, &e))?;
+        format::prepare(&db).map_err(|e| failed(&e))?;
         let snapshot = Snapshot::take(&db)?;
         let shared = Arc::new(Shared {
             hub: Hub::new(snapshot.revision),
             snapshot: ArcSwapOption::empty(),
             data_loss: Mutex::default(),
+            quota: AtomicI64::new(0),
+            usage: UsageTracker::new(snapshot.bytes),
+            rewrite: Mutex::default(),
         });
         shared.renew(snapshot);
         let (commands, inbox) = channel();
@@ -190,6 +219,11 @@ impl Embedded {
             .map_err(|e| failed(&e))?;
         Ok(Self {
             directory,
+            medium: if memory.is_some() {
+                Medium::Memory
+            } else {
+                Medium::File
+            },
             memory,
             shared,
             commands: Some(commands),
@@ -228,9 +262,117 @@ impl Embedded {
         let (reply, outcome) = oneshot::channel();
         let commands = self.commands.as_ref().ok_or_else(closed)?;
         commands
-            .send(Command { op, reply, place })
+            .send(Order::Transact(Command { op, reply, place }))
             .map_err(|_| closed())?;
         Ok(outcome)
+    }
+
+    /// Reads all that stands now.
+    ///
+    /// # Errors
+    /// A failure to read the file.
+    pub fn entries(&self) -> Result<Entries> {
+        Entries::of(self.shared.snapshot()?)
+    }
+
+    /// Limits the bytes in use; 0 is no limit. Beyond it writes are refused, deletions are not.
+    pub fn set_quota(&self, bytes: i64) {
+        self.shared.quota.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes in use, and the limit on them.
+    ///
+    /// # Errors
+    /// The store is closed.
+    pub fn usage(&self) -> Result<Usage> {
+        Ok(Usage {
+            in_use: self.shared.snapshot()?.bytes,
+            quota: self.shared.quota.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Reports whether versions that were compacted away are still to be removed.
+    ///
+    /// # Errors
+    /// The store is closed.
+    pub fn is_cleaning(&self) -> Result<bool> {
+        let snapshot = self.shared.snapshot()?;
+        Ok(snapshot.cleaned < snapshot.compacted)
+    }
+
+    /// Keeps everything from being written until the pause is ended, or [`hold::LIMIT`] is over.
+    /// The file is complete then, and can be copied.
+    ///
+    /// # Errors
+    /// A failure of the writer.
+    pub async fn hold(&self) -> Result<Hold> {
+        if self.medium == Medium::Memory {
+            return Err(in_memory());
+        }
+        let (hold, held) = hold::pair();
+        self.stop_for(Exclusive::Hold(held)).await?;
+        Ok(hold)
+    }
+
+    /// Writes the file anew, without what is free in it. Reads and writes go on meanwhile.
+    ///
+    /// # Errors
+    /// It is being done already, or the disk fails: the old file stays in use then.
+    pub async fn defragment(&self) -> Result<()> {
+        match self.medium {
+            Medium::File => self.defragment_on(open_file).await,
+            Medium::UnsyncedFile => self.defragment_on(open_unsynced_file).await,
+            Medium::Memory => Err(in_memory()),
+        }
+    }
+
+    async fn defragment_on(
+        &self,
+        open: impl Fn(&Path) -> std::result::Result<Database, DatabaseError> + Send + 'static,
+    ) -> Result<()> {
+        let began = self.begin_rewrite().await?;
+        let (snapshot, directory) = (began.snapshot.clone(), self.directory.clone());
+        let copy = tokio::task::spawn_blocking(move || rewrite::copy(&snapshot, &directory, &open));
+        let copied = copy
+            .await
+            .map_err(|e| StorageError::Internal(format!("rewriting: {e}")))??;
+        self.finish_rewrite(began, copied).await
+    }
+
+    async fn begin_rewrite(&self) -> Result<Rewrite> {
+        let token = Arc::new(());
+        {
+            let mut rewrite = self.shared.rewrite.lock();
+            if rewrite.strong_count() > 0 {
+                return Err(StorageError::Unavailable(
+                    "the file is being rewritten already".to_owned(),
+                ));
+            }
+            *rewrite = Arc::downgrade(&token);
+        }
+        // From the next transaction on, no row is removed.
+        self.order(Op::Tick).await?;
+        let snapshot = self.shared.snapshot()?;
+        Ok(Rewrite {
+            snapshot,
+            _token: token,
+        })
+    }
+
+    async fn finish_rewrite(&self, began: Rewrite, copied: Replacement) -> Result<()> {
+        let directory = self.directory.clone();
+        let replaced = self.stop_for(Exclusive::Replace(copied, directory)).await;
+        drop(began);
+        replaced.inspect_err(|_| rewrite::discard(&self.directory))
+    }
+
+    async fn stop_for(&self, exclusive: Exclusive) -> Result<()> {
+        let (reply, outcome) = oneshot::channel();
+        let commands = self.commands.as_ref().ok_or_else(closed)?;
+        commands
+            .send(Order::Stop(exclusive, reply))
+            .map_err(|_| closed())?;
+        outcome.await.unwrap_or_else(|_| Err(closed()))
     }
 
     async fn write(
@@ -253,6 +395,12 @@ impl Embedded {
     }
 }
 
+/// A rewrite of the file that has begun: no row of the snapshot is removed while it lives.
+struct Rewrite {
+    snapshot: Arc<Snapshot>,
+    _token: Arc<()>,
+}
+
 /// Opens the database, making it if it does not exist.
 type Open = Box<dyn Fn() -> std::result::Result<Database, DatabaseError> + Send>;
 
@@ -269,43 +417,30 @@ fn open_file(path: &Path) -> std::result::Result<Database, DatabaseError> {
     builder().create_file(file)
 }
 
+/// Opens the file so that nothing waits for the disk.
+fn open_unsynced_file(path: &Path) -> std::result::Result<Database, DatabaseError> {
+    let file = files::open_private(path).map_err(redb::StorageError::from)?;
+    builder().create_with_backend(UnsyncedFile::new(file)?)
+}
+
 fn builder() -> redb::Builder {
     let mut builder = Database::builder();
     builder.set_cache_size(PAGE_CACHE_BYTES);
     builder
 }
 
-fn cannot_open(directory: &Path, error: &dyn std::fmt::Display) -> StorageError {
-    StorageError::Internal(format!("cannot open {}: {error}", directory.display()))
+fn not_opened(directory: &Path, error: &DatabaseError) -> StorageError {
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => StorageError::Unavailable(format!(
+            "{} is in use by another process",
+            directory.display()
+        )),
+        error => cannot_open(directory, error),
+    }
 }
 
-/// Makes the tables of a new file; checks the format of an old one.
-fn prepare(db: &Database) -> Result<()> {
-    let txn = db.begin_write().map_err(broken)?;
-    let format = txn
-        .open_table(META)
-        .map_err(broken)?
-        .get(FORMAT)
-        .map_err(broken)?
-        .map(|n| n.value());
-    match format {
-        Some(FORMAT_VERSION) => return txn.abort().map_err(broken),
-        Some(other) => {
-            return Err(StorageError::Internal(format!(
-                "its format is {other}, this program knows {FORMAT_VERSION}"
-            )));
-        }
-        None => {}
-    }
-    {
-        let mut meta = txn.open_table(META).map_err(broken)?;
-        meta.insert(FORMAT, FORMAT_VERSION).map_err(broken)?;
-        meta.insert(REVISION, FIRST_REVISION).map_err(broken)?;
-        txn.open_table(INDEX).map_err(broken)?;
-        txn.open_table(CHANGES).map_err(broken)?;
-        txn.open_table(EXPIRY).map_err(broken)?;
-    }
-    txn.commit().map_err(broken)
+fn cannot_open(directory: &Path, error: &dyn std::fmt::Display) -> StorageError {
+    StorageError::Internal(format!("cannot open {}: {error}", directory.display()))
 }
 
 impl Drop for Embedded {
@@ -397,6 +532,7 @@ impl Storage for Embedded {
 mod tests {
     use redb::{ReadableDatabase, ReadableTableMetadata};
 
+    use super::tables::{CHANGES, EXPIRY, INDEX};
     use super::*;
 
     /// Counts the rows of the tables: changes, index, expiry.

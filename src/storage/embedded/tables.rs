@@ -29,8 +29,19 @@ pub const REVISION: &str = "revision";
 pub const COMPACTED: &str = "compacted";
 /// The revision up to which superseded versions have been removed; catches up with [`COMPACTED`].
 pub const CLEANED: &str = "cleaned";
+/// The bytes in use: the sum of [`row_bytes`] over [`CHANGES`].
+pub const BYTES: &str = "bytes";
 /// The layout of the tables.
 pub const FORMAT: &str = "format";
+
+/// The bytes that a row takes beside its key (in two tables) and value, about.
+const ROW_BYTES: usize = 64;
+
+/// Returns the bytes that a row of [`CHANGES`] and its entry in [`INDEX`] take, about: the file is
+/// larger by what its pages leave free.
+pub fn row_bytes(key: &str, value: &[u8]) -> i64 {
+    (2 * key.len() + value.len() + ROW_BYTES) as i64
+}
 
 /// Any failure of redb is the store's own, unless the disk is full, or the file has failed before
 /// and is about to be opened again.
@@ -108,8 +119,12 @@ pub fn stored(
 pub struct Snapshot {
     pub index: ReadOnlyTable<(&'static str, Revision), Revision>,
     pub changes: ReadOnlyTable<Revision, Change>,
+    pub expiry: ReadOnlyTable<(i64, Revision), ()>,
     pub revision: Revision,
     pub compacted: Revision,
+    pub cleaned: Revision,
+    /// The bytes in use.
+    pub bytes: i64,
 }
 
 impl Snapshot {
@@ -125,8 +140,11 @@ impl Snapshot {
         Ok(Self {
             index: read.open_table(INDEX).map_err(broken)?,
             changes: read.open_table(CHANGES).map_err(broken)?,
+            expiry: read.open_table(EXPIRY).map_err(broken)?,
             revision: number(REVISION)?,
             compacted: number(COMPACTED)?,
+            cleaned: number(CLEANED)?,
+            bytes: number(BYTES)?,
         })
     }
 

@@ -2,7 +2,9 @@
 //! with one fsync, notifies the watchers and only then answers. It also removes expired keys and
 //! compacted versions.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -10,14 +12,17 @@ use bytes::Bytes;
 use redb::{Database, ReadableDatabase, ReadableTable, Table, WriteTransaction};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::hold::Held;
+use super::rewrite::{self, Replacement};
 use super::tables::{
-    self, CHANGES, CLEANED, COMPACTED, EXPIRY, INDEX, META, REVISION, Snapshot, broken,
+    self, BYTES, CHANGES, CLEANED, COMPACTED, EXPIRY, INDEX, META, REVISION, Snapshot, broken,
+    row_bytes,
 };
 use super::{Open, Shared};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::supervise::{FailureTracker, catch_panic_sync};
-use crate::storage::{Result, Revision, StorageError, WatchEvent, WriteOutcome};
+use crate::storage::{Result, Revision, StorageError, WatchEvent, WriteOutcome, compaction};
 
 /// Commands in one commit, at most.
 const BATCH_COMMANDS: usize = 512;
@@ -69,6 +74,27 @@ pub struct Command {
     pub place: OwnedSemaphorePermit,
 }
 
+/// Work for which the writer stops to write.
+pub enum Exclusive {
+    /// A pause, which has begun when it is answered.
+    Hold(Held),
+    /// Another file, with the same content, takes the place of the store's in this directory.
+    Replace(Replacement, PathBuf),
+}
+
+/// A message to the writer.
+pub enum Order {
+    Transact(Command),
+    Stop(Exclusive, oneshot::Sender<Result<()>>),
+}
+
+/// The orders that are done at a time: the commands in one transaction, then the other.
+#[derive(Default)]
+struct Batch {
+    commands: Vec<Command>,
+    exclusive: Option<(Exclusive, oneshot::Sender<Result<()>>)>,
+}
+
 impl Command {
     fn answer(self, outcome: Result<WriteOutcome>) {
         let Self { reply, place, .. } = self;
@@ -84,6 +110,8 @@ struct Position {
     revision: Revision,
     compacted: Revision,
     cleaned: Revision,
+    /// The bytes in use.
+    bytes: i64,
     /// The earliest deadline, in microseconds since 1970.
     deadline: Option<i64>,
 }
@@ -99,6 +127,7 @@ impl Position {
             revision: number(REVISION)?,
             compacted: number(COMPACTED)?,
             cleaned: number(CLEANED)?,
+            bytes: number(BYTES)?,
             deadline,
         })
     }
@@ -115,7 +144,7 @@ pub struct Writer {
     /// `None` where it could not be opened again after a failure.
     db: Option<Database>,
     open: Open,
-    inbox: Receiver<Command>,
+    inbox: Receiver<Order>,
     shared: Arc<Shared>,
     clock: Clock,
     at: Position,
@@ -133,7 +162,7 @@ impl Writer {
     pub fn new(
         db: Database,
         open: Open,
-        inbox: Receiver<Command>,
+        inbox: Receiver<Order>,
         shared: Arc<Shared>,
         clock: Clock,
     ) -> Result<Self> {
@@ -156,42 +185,96 @@ impl Writer {
 
     /// Works until all senders are dropped.
     pub fn run(mut self) {
-        while let Some(commands) = self.wait() {
-            if let Some(fault) = self
-                .fault
-                .as_ref()
-                .filter(|fault| Instant::now() < fault.again)
-            {
-                let error = fault.error.clone();
-                commands
-                    .into_iter()
-                    .for_each(|command| command.answer(Err(error.clone())));
-                continue;
-            }
-            match self.attempt(&commands) {
-                Ok(outcomes) => {
-                    self.fault = None;
-                    self.backoff.reset();
-                    self.writing.record_success();
-                    commands
-                        .into_iter()
-                        .zip(outcomes)
-                        .for_each(|(command, outcome)| command.answer(outcome));
-                }
-                Err(error) => {
-                    self.writing.record_failure(&error.to_string());
-                    self.reopen();
-                    self.fault = Some(Fault {
-                        error: error.clone(),
-                        again: Instant::now() + self.backoff.next_delay(),
-                    });
-                    commands
-                        .into_iter()
-                        .for_each(|command| command.answer(Err(error.clone())));
-                }
+        while let Some(batch) = self.wait() {
+            self.transact(batch.commands);
+            if let Some((exclusive, reply)) = batch.exclusive {
+                self.stop_for(exclusive, reply);
             }
         }
         self.shared.close();
+    }
+
+    /// Runs commands in one transaction, and answers them.
+    fn transact(&mut self, commands: Vec<Command>) {
+        if let Some(fault) = self
+            .fault
+            .as_ref()
+            .filter(|fault| Instant::now() < fault.again)
+        {
+            let error = fault.error.clone();
+            commands
+                .into_iter()
+                .for_each(|command| command.answer(Err(error.clone())));
+            return;
+        }
+        match self.attempt(&commands) {
+            Ok(outcomes) => {
+                self.fault = None;
+                self.backoff.reset();
+                self.writing.record_success();
+                commands
+                    .into_iter()
+                    .zip(outcomes)
+                    .for_each(|(command, outcome)| command.answer(outcome));
+            }
+            Err(error) => {
+                self.writing.record_failure(&error.to_string());
+                self.reopen();
+                self.fault = Some(Fault {
+                    error: error.clone(),
+                    again: Instant::now() + self.backoff.next_delay(),
+                });
+                commands
+                    .into_iter()
+                    .for_each(|command| command.answer(Err(error.clone())));
+            }
+        }
+    }
+
+    /// Runs what cannot run while transactions do.
+    fn stop_for(&mut self, exclusive: Exclusive, reply: oneshot::Sender<Result<()>>) {
+        if let Some(fault) = &self.fault {
+            let _ = reply.send(Err(fault.error.clone()));
+            return;
+        }
+        match exclusive {
+            Exclusive::Hold(held) => {
+                let prepared = self.save_allocations();
+                let ready = prepared.is_ok();
+                // A copy is not to begin unless it is waited for.
+                if reply.send(prepared).is_ok() && ready {
+                    held.wait();
+                }
+            }
+            Exclusive::Replace(replacement, directory) => {
+                let replaced =
+                    catch_panic_sync("storage-writer", || self.replace(replacement, &directory));
+                let _ = reply.send(replaced.map_err(StorageError::Internal).flatten());
+            }
+        }
+    }
+
+    /// Commits with what lets a copy of the file be opened at once, rather than after reading all
+    /// of it.
+    fn save_allocations(&mut self) -> Result<()> {
+        let db = self.db.as_ref().ok_or_else(super::closed)?;
+        let mut txn = db.begin_write().map_err(broken)?;
+        txn.set_quick_repair(true);
+        txn.open_table(META)
+            .map_err(broken)?
+            .insert(REVISION, self.at.revision)
+            .map_err(broken)?;
+        txn.commit().map_err(broken)
+    }
+
+    fn replace(&mut self, replacement: Replacement, directory: &Path) -> Result<()> {
+        let now = self.shared.snapshot()?;
+        let db = rewrite::complete(replacement, &now, directory)?;
+        let (at, snapshot) = (Position::of(&db), Snapshot::take(&db));
+        self.db = Some(db);
+        self.at = at?;
+        self.shared.renew(snapshot?);
+        Ok(())
     }
 
     /// A transaction on the open file. A panic is a failure like others.
@@ -237,9 +320,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The commands of the next transaction; there may be none when something is due. `None` when
-    /// all senders are gone.
-    fn wait(&self) -> Option<Vec<Command>> {
+    /// The next orders; there may be none when something is due. `None` when all senders are gone.
+    fn wait(&self) -> Option<Batch> {
         let first = match self.pause() {
             None => self
                 .inbox
@@ -247,15 +329,19 @@ impl Writer {
                 .map_err(|_| RecvTimeoutError::Disconnected),
             Some(pause) => self.inbox.recv_timeout(pause),
         };
-        let mut commands = match first {
-            Ok(command) => vec![command],
-            Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
+        let mut next = match first {
+            Ok(order) => Some(order),
+            Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return None,
         };
-        let mut bytes = 0;
-        while commands.len() < BATCH_COMMANDS && bytes < BATCH_BYTES {
-            let Ok(command) = self.inbox.try_recv() else {
-                break;
+        let (mut batch, mut bytes) = (Batch::default(), 0);
+        while let Some(order) = next {
+            let command = match order {
+                Order::Transact(command) => command,
+                Order::Stop(exclusive, reply) => {
+                    batch.exclusive = Some((exclusive, reply));
+                    break;
+                }
             };
             if let Op::Write(Write {
                 value: Some(value), ..
@@ -263,9 +349,13 @@ impl Writer {
             {
                 bytes += value.len();
             }
-            commands.push(command);
+            batch.commands.push(command);
+            if batch.commands.len() >= BATCH_COMMANDS || bytes >= BATCH_BYTES {
+                break;
+            }
+            next = self.inbox.try_recv().ok();
         }
-        Some(commands)
+        Some(batch)
     }
 
     /// Time until there is something to do without a request; `None` if there never is.
@@ -273,7 +363,8 @@ impl Writer {
         let refused = self.fault.as_ref().map_or(Duration::ZERO, |fault| {
             fault.again.saturating_duration_since(Instant::now())
         });
-        if self.at.cleaned < self.at.compacted || self.db.is_none() {
+        let cleans = self.at.cleaned < self.at.compacted && !self.shared.is_rewritten();
+        if cleans || self.db.is_none() {
             return Some(refused);
         }
         let left = self.at.deadline? - self.clock.now().as_microsecond();
@@ -293,16 +384,22 @@ impl Writer {
         let now = self.clock.now().as_microsecond();
         let txn = db.begin_write().map_err(broken)?;
         let mut transaction = Transaction::open(&txn, self.at, now)?;
+        transaction.quota = self.shared.quota.load(Ordering::Relaxed);
         // Only a write shows that writing works again.
         transaction.changed = self.fault.is_some();
         transaction.expire()?;
-        transaction.clean()?;
+        // A copy that is being made has the rows of its snapshot and those that follow, no fewer.
+        if !self.shared.is_rewritten() {
+            transaction.clean()?;
+        }
         let outcomes = commands
             .iter()
             .map(|command| transaction.apply(&command.op))
             .collect::<Result<_>>()?;
+        let alarm = transaction.alarm;
         let Some((at, events)) = transaction.finish()? else {
             txn.abort().map_err(broken)?;
+            self.shared.usage.note(self.at.bytes, alarm);
             return Ok(outcomes);
         };
         txn.commit().map_err(broken)?;
@@ -310,6 +407,7 @@ impl Writer {
         // would stay in the past, so the file is opened again.
         self.shared.renew(Snapshot::take(db)?);
         self.at = at;
+        self.shared.usage.note(at.bytes, alarm);
         self.shared.hub.publish(events);
         Ok(outcomes)
     }
@@ -325,6 +423,10 @@ struct Transaction<'t> {
     at: Position,
     events: Vec<Arc<WatchEvent>>,
     changed: bool,
+    /// The bytes that may be in use; 0 for any number.
+    quota: i64,
+    /// True if writes were refused for the quota; `None` if none were judged by it.
+    alarm: Option<bool>,
 }
 
 impl<'t> Transaction<'t> {
@@ -338,16 +440,41 @@ impl<'t> Transaction<'t> {
             at,
             events: Vec::new(),
             changed: false,
+            quota: 0,
+            alarm: None,
         })
     }
 
     /// The outcome of one order. An error outside is the store's, one inside the order's.
     fn apply(&mut self, op: &Op) -> Result<Result<WriteOutcome>> {
         match op {
-            Op::Write(write) => self.write(write).map(Ok),
+            Op::Write(write) => match self.check_quota(write) {
+                Ok(()) => self.write(write).map(Ok),
+                refused => Ok(refused.map(|()| WriteOutcome::Committed(self.at.revision))),
+            },
             Op::Compact(revision) => Ok(self.compact(*revision)),
             Op::Tick => Ok(Ok(WriteOutcome::Committed(self.at.revision))),
         }
+    }
+
+    /// Refuses to add to a store that is full by its quota. Deletions go on, and the compactor's
+    /// key, without which nothing would ever be freed.
+    fn check_quota(&mut self, write: &Write) -> Result<()> {
+        let Some(value) = &write.value else {
+            return Ok(());
+        };
+        if self.quota == 0 || write.key == compaction::KEY {
+            return Ok(());
+        }
+        let full = self.at.bytes + row_bytes(&write.key, value) > self.quota;
+        self.alarm = Some(self.alarm.unwrap_or(false) | full);
+        if full {
+            return Err(StorageError::NoSpace(format!(
+                "{} bytes are in use, the quota is {}",
+                self.at.bytes, self.quota
+            )));
+        }
+        Ok(())
     }
 
     fn write(
@@ -380,6 +507,7 @@ impl<'t> Transaction<'t> {
         self.changes
             .insert(revision, (key.as_str(), created, *expected, &value[..]))
             .map_err(broken)?;
+        self.at.bytes += row_bytes(key, &value);
         if let Some(ttl) = ttl {
             let deadline = self
                 .now
@@ -473,7 +601,9 @@ impl<'t> Transaction<'t> {
             self.index
                 .remove((key.as_str(), revision))
                 .map_err(broken)?;
-            self.changes.remove(revision).map_err(broken)?;
+            if let Some(row) = self.changes.remove(revision).map_err(broken)? {
+                self.at.bytes -= row_bytes(&key, row.value().3);
+            }
         }
         self.at.cleaned = until;
         self.changed = true;
@@ -490,6 +620,7 @@ impl<'t> Transaction<'t> {
             (REVISION, self.at.revision),
             (COMPACTED, self.at.compacted),
             (CLEANED, self.at.cleaned),
+            (BYTES, self.at.bytes),
         ] {
             self.meta.insert(name, number).map_err(broken)?;
         }

@@ -3,6 +3,7 @@
 
 mod channel;
 mod error;
+pub mod export;
 mod lease;
 pub mod metrics;
 mod traced;

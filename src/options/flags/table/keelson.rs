@@ -1,7 +1,7 @@
 //! Flags of this server that kube-apiserver does not have.
 
 use super::{Flag, used};
-use crate::options::flags::Kind::{Int, List, Switch, Text};
+use crate::options::flags::Kind::{Duration, Int, List, Switch, Text};
 
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
@@ -22,6 +22,14 @@ pub const FLAGS: &[Flag] = &[
         "memory for the bodies of requests; -1 for a sixteenth of the memory limit, at most 256 MiB"),
     used(Switch, "unsafe-no-fsync", "false",
         "do not wait for the disk: what was acknowledged, or the whole embedded store, may be gone after a failure of the machine"),
+    used(Int, "quota-backend-bytes", "0",
+        "bytes of keys and values in the embedded store, old revisions included, beyond which it takes only deletions; 0 for any number"),
+    used(Text, "snapshot-dir", "",
+        "the folder of the snapshots that the server takes of the embedded store; snapshots in --data-dir if empty"),
+    used(Duration, "snapshot-interval", "0s",
+        "how often it takes one; 0 for never"),
+    used(Int, "snapshot-retention", "5",
+        "how many of them are kept"),
     used(Int, "worker-threads", "0",
         "how many threads answer requests, at least 2; 0 for one on each processor"),
 ];
