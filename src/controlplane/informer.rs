@@ -286,6 +286,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_follows_ends_when_it_is_dropped() {
+        let decls = &crate::schema::builtin().resources;
+        let decl = decls.iter().find(|decl| decl.resource == "configmaps");
+        let resource = Resource::builtin(
+            decl.expect("a resource"),
+            builtin::strategy("", "configmaps"),
+        );
+        let storage: Arc<dyn Storage> = Arc::new(Embedded::in_memory().expect("a store"));
+        let store = Store::new(Arc::new(resource), storage, Clock::system(), "/registry");
+        let (informers, names) = (Informers::default(), Arc::<Names>::default());
+        let following = informers.follow(Arc::new(store), names.clone()).await;
+        let following = following.expect("it is listed");
+        assert_eq!(informers.0.lock().len(), 1);
+        drop(following);
+        assert!(informers.0.lock().is_empty(), "its health is nobody's");
+        while Arc::strong_count(&names) > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
     async fn informer_skips_unreadable_objects_and_survives_panics() {
         let folder = tempfile::tempdir().expect("a folder");
         let storage: Arc<dyn Storage> = Arc::new(Embedded::open(folder.path()).expect("a store"));

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use super::{Error, Server};
 use crate::options::config::Config;
 use crate::options::flags::{self, Command};
-use crate::server::run::RunError;
+use crate::server::run::{RunError, log_flags};
 use crate::storage::embedded::Medium;
+
+/// The flags that are about the log of a process.
+const LOG_FLAGS: [&str; 2] = ["v", "logging-format"];
 
 /// A server that is to be started. What no method says is as Keelson's flags have it by default,
 /// but for the address, which is any free port of 127.0.0.1.
@@ -94,6 +97,10 @@ impl Builder {
         if named("data-dir") {
             return Err(Error("the folder is that of Builder::folder".to_owned()));
         }
+        if let Some(name) = LOG_FLAGS.into_iter().find(|name| named(name)) {
+            let why = "the log is the program's own: it gets what servers write through `tracing`";
+            return Err(Error(format!("{name}: {why}")));
+        }
         let own = [
             ("bind-address", Ipv4Addr::LOCALHOST.to_string(), true),
             ("secure-port", "0".to_owned(), true),
@@ -110,6 +117,7 @@ impl Builder {
             return Err(Error("help and version start no server".to_owned()));
         };
         let config = Config::from_flags(&flags).map_err(RunError::from)?;
+        log_flags(&flags, &config);
         if !in_folder && !elsewhere && config.storage.medium != Medium::Memory {
             return Err(Error("a store in a file needs a folder".to_owned()));
         }

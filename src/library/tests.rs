@@ -29,6 +29,10 @@ fn what_contradicts_itself_is_refused() {
         ),
         (Server::builder().flag("nope", 1), "unknown flag: --nope"),
         (
+            Server::builder().flag("v", 4),
+            "v: the log is the program's own: it gets what servers write through `tracing`",
+        ),
+        (
             Server::builder().flag("version", true),
             "help and version start no server",
         ),

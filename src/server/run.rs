@@ -48,6 +48,7 @@ use crate::options::flags::{self, Command, FlagError, Flags};
 use crate::options::own_files::OwnFiles;
 use crate::options::tracing as tracing_file;
 use crate::registry::store::DefaultingStorage;
+use crate::schema;
 use crate::storage::compaction::Compactor;
 use crate::storage::embedded::{Embedded, Medium};
 use crate::storage::encryption::{EncryptedStorage, Transformers};
@@ -145,17 +146,7 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     let config = Config::from_flags(flags)?;
     crate::telemetry::log::start(config.log.verbosity, config.log.json);
     tracing::info!("{}", version::line());
-    for (name, why) in flags.without_effect() {
-        tracing::warn!("--{name} has no effect: {why}");
-    }
-    for (name, on, consulted) in config.feature_gates.changed() {
-        let whose = if consulted {
-            ""
-        } else {
-            ", which changes nothing here: it is another component's, or about kube-apiserver's inside"
-        };
-        tracing::info!("feature gate {name} is {on}{whose}");
-    }
+    log_flags(flags, &config);
     panics::install();
     tracing::debug!("up to {} files may be open", limits::raise_descriptors());
     let runtime = runtime(config.worker_threads)?;
@@ -171,6 +162,21 @@ fn start(flags: &Flags) -> Result<(), RunError> {
     let outcome = runtime.block_on(runtime.spawn(run(config, shutdown)));
     runtime.shutdown_timeout(LAST_TIMEOUT);
     outcome.map_err(io::Error::other)?
+}
+
+/// Logs the flags and feature gates that have no effect, and the gates that have.
+pub fn log_flags(flags: &Flags, config: &Config) {
+    for (name, why) in flags.without_effect() {
+        tracing::warn!("--{name} has no effect: {why}");
+    }
+    for (name, on, consulted) in config.feature_gates.changed() {
+        let whose = if consulted {
+            ""
+        } else {
+            ", which changes nothing here: it is another component's, or about kube-apiserver's inside"
+        };
+        tracing::info!("feature gate {name} is {on}{whose}");
+    }
 }
 
 /// Returns the runtime: one thread for each processor, and two at least, so that a task that
@@ -269,6 +275,8 @@ pub async fn prepare(
     shutdown: &Shutdown,
     hangup: SighupListener,
 ) -> Result<Prepared, RunError> {
+    // It takes a while to read, and is not needed at once.
+    tokio::task::spawn_blocking(schema::builtin);
     let (config, clock) = (Arc::new(handed_over(config).await), Clock::system());
     metric_options::configure(config.metrics.options()?);
     metrics::declare();

@@ -27,6 +27,14 @@ pub struct OwnerReference {
     pub blocks: bool,
 }
 
+impl Source {
+    /// Reports whether both are of the same objects: a resource may be followed in another version
+    /// than before.
+    fn has_objects_of(&self, other: &Self) -> bool {
+        (&self.gvr.group, &self.gvr.resource) == (&other.gvr.group, &other.gvr.resource)
+    }
+}
+
 impl OwnerReference {
     /// Reads those of an object.
     pub fn of(object: &Object) -> Vec<Self> {
@@ -218,12 +226,23 @@ impl Graph {
             .extend(self.dependents.get(&uid).into_iter().flatten().cloned());
     }
 
+    /// Takes note that an object is gone of which only the name is known.
+    pub fn forget_named(&mut self, source: &Source, namespace: &str, name: &str, work: &mut Work) {
+        let mut known = self.nodes.iter();
+        let named = known.find(|(_, node)| {
+            node.name == name && node.namespace == namespace && node.source.has_objects_of(source)
+        });
+        if let Some(uid) = named.map(|(uid, _)| uid.clone()) {
+            self.forget(&uid, work);
+        }
+    }
+
     /// Takes note that these are all objects of a resource.
     pub fn replace(&mut self, source: &Arc<Source>, objects: &[Object], work: &mut Work) {
         let present: BTreeSet<&str> = objects.iter().map(Object::uid).collect();
         let known = self.nodes.iter();
         let gone: Vec<Uid> = known
-            .filter(|(uid, node)| node.source.gvr == source.gvr && !present.contains(&***uid))
+            .filter(|(uid, node)| node.source.has_objects_of(source) && !present.contains(&***uid))
             .map(|(uid, _)| uid.clone())
             .collect();
         gone.iter().for_each(|uid| self.forget(uid, work));
@@ -350,5 +369,25 @@ mod tests {
         world.0.replace(&source, &[object("b", &["a"])], &mut work);
         assert_eq!(names(&work.delete), ["b"]);
         assert!(world.0.get("a").is_none());
+        // The next version of the resource has the same objects.
+        let next = Arc::new(Source {
+            gvr: Gvr::new("", "v2", "configmaps"),
+            kind: "ConfigMap".to_owned(),
+        });
+        world.0.replace(&next, &[], &mut work);
+        assert!(world.0.get("b").is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_read_any_more_is_known_by_its_name() {
+        let mut world = world();
+        world.observe(&object("a", &[]));
+        world.observe(&object("b", &["a"]));
+        let mut work = Work::default();
+        let source = world.1.clone();
+        world.0.forget_named(&source, "other", "a", &mut work);
+        assert_eq!(work, Work::default());
+        world.0.forget_named(&source, "default", "a", &mut work);
+        assert_eq!(names(&work.delete), ["b"]);
     }
 }

@@ -59,8 +59,14 @@ impl EventHandler for Monitor {
     }
 
     fn remove(&self, object: &Object) {
-        self.shared
-            .change(|graph, work| graph.forget(object.uid(), work));
+        let (source, uid) = (&self.source, object.uid());
+        self.shared.change(|graph, work| {
+            if uid.is_empty() {
+                graph.forget_named(source, object.namespace(), object.name(), work);
+            } else {
+                graph.forget(uid, work);
+            }
+        });
     }
 
     // It is there, with the owners that it had.
