@@ -44,8 +44,8 @@ impl From<RunError> for Error {
 /// number of them run side by side. These few things belong to the process and are shared:
 ///
 /// - `/metrics`: counters are the sums of all servers, gauges show what a server set last;
-/// - the log: servers write `tracing` events to the subscriber of the program. Release builds of this
-///   crate compile `tracing` with the levels up to `DEBUG`;
+/// - the log: servers write `tracing` events to the subscriber of the program. Release builds of
+///   this crate compile `tracing` with the levels up to `DEBUG`;
 /// - panics, signals and the limit on open files, which are all left as the program has them;
 /// - caches of what is the same for all: the schema of the built-in types, and compiled patterns.
 ///

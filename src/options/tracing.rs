@@ -4,15 +4,11 @@
 use std::fs;
 use std::io::ErrorKind;
 
-use crate::codec::config_file;
-use crate::meta::{Path, go};
+use crate::codec::configuration::FileType;
+use crate::meta::{Value, go};
 use crate::telemetry::trace::{Collector, Settings};
 
-const TYPES: [(&str, &str); 3] = [
-    ("apiserver.config.k8s.io/v1", "TracingConfiguration"),
-    ("apiserver.config.k8s.io/v1beta1", "TracingConfiguration"),
-    ("apiserver.config.k8s.io/v1alpha1", "TracingConfiguration"),
-];
+const TYPE: FileType = FileType::of_server("TracingConfiguration");
 const MAX_RATE: i64 = 1_000_000;
 /// The port of gRPC where an address has none.
 const DEFAULT_PORT: u16 = 443;
@@ -71,23 +67,10 @@ fn read(bytes: &[u8]) -> Result<Settings, String> {
 
 /// The fields of a TracingConfiguration.
 fn decode(bytes: &[u8]) -> Result<(Option<String>, Option<i64>), String> {
-    let (value, mut fields) = config_file::document(bytes, &TYPES)?;
-    let root = Path::default();
-    let known = ["apiVersion", "kind", "endpoint", "samplingRatePerMillion"];
-    let (mut endpoint, mut rate) = (None, None);
-    if let Some(map) = fields.object(Some(&value), &root, &known) {
-        let given = map.get("endpoint").is_some_and(|value| !value.is_null());
-        endpoint = given.then(|| fields.text(map, &root, "endpoint"));
-        rate = fields.integer(map, &root, "samplingRatePerMillion");
-        if rate.is_some_and(|rate| i32::try_from(rate).is_err()) {
-            fields.wrong(
-                &root.child("samplingRatePerMillion"),
-                "it has more than 32 bits",
-            );
-        }
-    }
-    fields.finish()?;
-    Ok((endpoint, rate))
+    let object = TYPE.decode(bytes)?;
+    let endpoint = object.get("endpoint").and_then(Value::as_str);
+    let rate = object.get("samplingRatePerMillion").and_then(Value::as_i64);
+    Ok((endpoint.map(str::to_owned), rate))
 }
 
 /// Reads the place of a collector, in the syntax of gRPC's names.
@@ -214,7 +197,7 @@ mod tests {
             ),
             (
                 configuration("v1", "samplingRatePerMillion: 5000000000"),
-                "more than 32 bits",
+                "cannot unmarshal",
             ),
             (configuration("v1", "rate: 1"), "unknown field \"rate\""),
             (

@@ -278,9 +278,7 @@ pub async fn prepare(
     // It takes a while to read, and is not needed at once.
     tokio::task::spawn_blocking(schema::builtin);
     let (config, clock) = (Arc::new(handed_over(config).await), Clock::system());
-    metric_options::configure(config.metrics.options()?);
-    metrics::declare();
-    metrics::record(&config);
+    start_metrics(&config)?;
     config.data_dir.iter().for_each(|dir| data_dir::secure(dir));
     let (egress, traces) = (load_egress(&config)?, start_traces(&config)?);
     let auditor = auditing::start(&config.audit, &egress, &clock).map_err(RunError::Audit)?;
@@ -350,6 +348,14 @@ pub async fn prepare(
         drain: drain_timeout(&config),
         traces,
     })
+}
+
+/// Makes the metrics what the flags want, and shows those of the configuration.
+fn start_metrics(config: &Config) -> Result<(), RunError> {
+    metric_options::configure(config.metrics.options()?);
+    metrics::declare();
+    metrics::record(config);
+    Ok(())
 }
 
 /// The configuration with an embedded store in the place of a stand-in for etcd.

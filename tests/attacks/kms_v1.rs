@@ -32,7 +32,7 @@ const PREFIX: &[u8] = b"k8s:enc:kms:v1:old:";
 /// A plugin that "encrypts" with exclusive or.
 #[derive(Default)]
 struct Plugin {
-    /// Tells of another version.
+    /// True if it tells of another version.
     is_other: AtomicBool,
     fails: AtomicBool,
     encrypted: AtomicU64,

@@ -243,13 +243,9 @@ impl<'a> Dispatch<'a> {
             timeout: hook.timeout.min(left),
             answer_bytes: MAX_ANSWER_BYTES,
         };
-        let layer = match mutating {
-            true => Layer::MutatingWebhooks,
-            false => Layer::ValidatingWebhooks,
-        };
-        let name = match mutating {
-            true => "Call mutating webhook",
-            false => "Call validating webhook",
+        let (layer, name) = match mutating {
+            true => (Layer::MutatingWebhooks, "Call mutating webhook"),
+            false => (Layer::ValidatingWebhooks, "Call validating webhook"),
         };
         let told = || span_attributes(hook, attributes, &uid);
         let call = self.parts.client.post(&hook.client, body.into(), limits);
