@@ -303,6 +303,22 @@ async fn identities(server: &TestServer, webhook: &Webhook, token: &str) {
     assert_eq!(webhook.take().len(), 0);
 }
 
+/// The requests that the log tells of, with their levels. A line that is not whole yet is left out.
+fn told(folder: &Path) -> Vec<String> {
+    let log = fs::read_to_string(folder.join("audit.log")).unwrap();
+    let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+    whole
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|event| event["user"]["username"] == "admin")
+        .filter(|event| {
+            ["version", "leader", "secrets", "pods", "nodes", "leases"]
+                .contains(&event["auditID"].as_str().unwrap())
+        })
+        .map(|event| format!("{} {}", event["auditID"], event["level"]).replace('"', ""))
+        .collect()
+}
+
 /// Checks which requests are told, and how much of them.
 async fn events(server: &TestServer, folder: &Path) {
     let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -318,23 +334,18 @@ async fn events(server: &TestServer, folder: &Path) {
         let answer = ask("GET", path).header("Audit-ID", id).send(server).await;
         assert!(answer.status < 500, "{id}");
     }
-    let log = fs::read_to_string(folder.join("audit.log")).unwrap();
-    let levels: Vec<String> = log
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .filter(|event| event["user"]["username"] == "admin")
-        .filter(|event| {
-            ["version", "leader", "secrets", "pods", "nodes", "leases"]
-                .contains(&event["auditID"].as_str().unwrap())
-        })
-        .map(|event| format!("{} {}", event["auditID"], event["level"]).replace('"', ""))
-        .collect();
     let wanted = [
         "secrets Metadata",
         "pods RequestResponse",
         "nodes Request",
         "leases Metadata",
     ];
+    // An event is written when its answer has been sent.
+    let begun = std::time::Instant::now();
+    let mut levels = told(folder);
+    while levels.len() < wanted.len() && begun.elapsed() < super::PATIENCE {
+        levels = told(folder);
+    }
     assert_eq!(levels, wanted);
     fs::write(folder.join("audit.log"), "").unwrap();
 }
