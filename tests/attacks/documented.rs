@@ -260,7 +260,12 @@ async fn user(server: &TestServer, token: &str) -> Value {
 
 /// Checks who is known, and may do something.
 async fn identities(server: &TestServer, webhook: &Webhook, token: &str) {
-    let foo = user(server, token).await;
+    // The keys of the provider are fetched when the server has started.
+    let begun = std::time::Instant::now();
+    let mut foo = user(server, token).await;
+    while foo.is_null() && begun.elapsed() < super::PATIENCE {
+        foo = user(server, token).await;
+    }
     assert_eq!(foo["username"], "foo:external-user");
     assert_eq!(foo["uid"], "auth");
     assert_eq!(
