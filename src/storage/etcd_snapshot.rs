@@ -155,6 +155,9 @@ struct File {
 
 type Outcome<T> = std::result::Result<T, String>;
 
+/// A visitor of elements: their flags, key and value.
+type Visit<'v> = dyn FnMut(u32, &[u8], Bytes) -> Outcome<()> + 'v;
+
 /// Takes the elements of a bucket: keys and values.
 type Each<'f> = &'f mut dyn FnMut(&[u8], Bytes) -> Outcome<()>;
 
@@ -232,12 +235,7 @@ impl File {
             .slice(offset.ok_or("a page lies behind its end")?..))
     }
 
-    fn walk(
-        &self,
-        page: Bytes,
-        depth: usize,
-        each: &mut dyn FnMut(u32, &[u8], Bytes) -> Outcome<()>,
-    ) -> Outcome<()> {
+    fn walk(&self, page: Bytes, depth: usize, each: &mut Visit<'_>) -> Outcome<()> {
         let depth = depth.checked_sub(1).ok_or("its trees are too high")?;
         let left = self.pages_left.get().checked_sub(1);
         self.pages_left.set(left.ok_or("its trees share pages")?);
@@ -482,7 +480,7 @@ mod tests {
         assert!(parse(bytes[..bytes.len() - 32].to_vec(), true).is_ok());
         assert!(parse(Vec::new(), true).is_err());
         // Without a hash every byte is a lie that must not hurt.
-        let told = |at: &usize| bytes[*at] != 0 || at % 256 == 0;
+        let told = |at: &usize| bytes[*at] != 0 || at.is_multiple_of(256);
         for at in (0..bytes.len() - 32).filter(told) {
             for value in [0, 0xff] {
                 let mut lying = bytes[..bytes.len() - 32].to_vec();

@@ -262,17 +262,17 @@ async fn user(server: &TestServer, token: &str) -> Value {
 async fn identities(server: &TestServer, webhook: &Webhook, token: &str) {
     // The keys of the provider are fetched when the server has started.
     let begun = std::time::Instant::now();
-    let mut foo = user(server, token).await;
-    while foo.is_null() && begun.elapsed() < super::PATIENCE {
-        foo = user(server, token).await;
+    let mut external = user(server, token).await;
+    while external.is_null() && begun.elapsed() < super::PATIENCE {
+        external = user(server, token).await;
     }
-    assert_eq!(foo["username"], "foo:external-user");
-    assert_eq!(foo["uid"], "auth");
+    assert_eq!(external["username"], "foo:external-user");
+    assert_eq!(external["uid"], "auth");
     assert_eq!(
-        foo["groups"],
+        external["groups"],
         json!(["user", "admin", "system:authenticated"])
     );
-    assert_eq!(foo["extra"]["example.com/tenant"], json!(["72f988bf"]));
+    assert_eq!(external["extra"]["example.com/tenant"], json!(["72f988bf"]));
     assert_eq!(
         user(server, "known").await["username"],
         "janedoe@example.com"

@@ -67,7 +67,7 @@ fn copy_rows(snapshot: &Snapshot, db: &Database) -> Result<()> {
                 .insert(revision.value(), row.value())
                 .map_err(broken)?;
         }
-        Ok(table.len().map_err(broken)?)
+        table.len().map_err(broken)
     })?;
     let mut index = snapshot
         .index
@@ -79,7 +79,7 @@ fn copy_rows(snapshot: &Snapshot, db: &Database) -> Result<()> {
             let (at, created) = row.map_err(broken)?;
             table.insert(at.value(), created.value()).map_err(broken)?;
         }
-        Ok(table.len().map_err(broken)?)
+        table.len().map_err(broken)
     })?;
     let mut expiry = snapshot
         .expiry
@@ -92,7 +92,7 @@ fn copy_rows(snapshot: &Snapshot, db: &Database) -> Result<()> {
                 .insert(row.map_err(broken)?.0.value(), ())
                 .map_err(broken)?;
         }
-        Ok(table.len().map_err(broken)?)
+        table.len().map_err(broken)
     })?;
     let txn = db.begin_write().map_err(broken)?;
     write_position(&txn, snapshot, snapshot.cleaned)?;

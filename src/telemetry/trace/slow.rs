@@ -178,7 +178,7 @@ impl SlowTrace {
                     last = *at;
                 }
                 Item::Nested(nested) => {
-                    nested.write(writer, text, prefix, last, share);
+                    nested.write(writer, text, prefix, share);
                     // One that goes on has taken no time yet.
                     let ended = nested.state.lock().ended;
                     last = ended.map_or(nested.began, |(_, ended)| ended);
@@ -188,18 +188,11 @@ impl SlowTrace {
     }
 
     /// Writes it within another one, or those in it that are slow.
-    fn write(
-        &self,
-        writer: &Writer,
-        text: &mut String,
-        prefix: &str,
-        last: Instant,
-        share: Option<Duration>,
-    ) {
+    fn write(&self, writer: &Writer, text: &mut String, prefix: &str, share: Option<Duration>) {
         if self.slow().is_none() && !writer.everything {
             for item in &self.items() {
                 if let Item::Nested(nested) = item {
-                    nested.write(writer, text, prefix, last, share);
+                    nested.write(writer, text, prefix, share);
                 }
             }
             return;
