@@ -153,10 +153,9 @@ impl Forwarder {
 
 /// Counts an error that is about a certificate.
 fn note_certificate(why: &ProxyError) {
-    match Deprecated::find(&why.to_string()) {
-        Some(Deprecated::NoNames) => NO_NAMES.inc(&[]),
-        Some(Deprecated::Sha1) => SHA1.inc(&[]),
-        None => {}
+    // The others have texts of the server.
+    if let ProxyError::Unreachable(why) | ProxyError::Other(why) = why {
+        Deprecated::count(why, &NO_NAMES, &SHA1);
     }
 }
 

@@ -15,6 +15,11 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 #[error("{0}")]
 pub struct ConnectError(pub String);
 
+/// Returns a host without the brackets of an IPv6 address, for certificates and name servers.
+pub fn bare_host(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
 /// Opens connections to addresses.
 #[async_trait]
 pub trait Dial: Send + Sync {

@@ -22,8 +22,8 @@ use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::configuration::{Tcp, Tls, Transport};
-use crate::base::dial::{ConnectError, Dial, Io};
-use crate::webhook::connector::{TLS_TIMEOUT, cause, dial, io_text};
+use crate::base::dial::{ConnectError, Dial, Io, bare_host};
+use crate::webhook::connector::{cause, dial, handshake, io_text};
 use crate::webhook::tls::{self, ClientCert, Trust};
 
 /// The bytes of the head of a proxy's answer (Go's `DefaultMaxHeaderBytes`).
@@ -84,12 +84,8 @@ impl HttpConnect {
             return Ok(Box::new(stream));
         };
         let connector = TlsConnector::from(secured.tls.clone());
-        let handshake = connector.connect(secured.name.clone(), stream);
-        match timeout(TLS_TIMEOUT, handshake).await {
-            Ok(Ok(stream)) => Ok(Box::new(stream)),
-            Ok(Err(why)) => Err(ConnectError(io_text(&why))),
-            Err(_) => Err(ConnectError("net/http: TLS handshake timeout".to_owned())),
-        }
+        let stream = handshake(&connector, secured.name.clone(), stream).await?;
+        Ok(Box::new(stream))
     }
 
     /// Asks the proxy for a connection to an address.
@@ -168,7 +164,7 @@ fn authority(tcp: &Tcp) -> Result<(String, String), String> {
         80
     };
     let port = uri.port_u16().unwrap_or(default);
-    let name = host.trim_start_matches('[').trim_end_matches(']');
+    let name = bare_host(host);
     Ok((format!("{host}:{port}"), name.to_owned()))
 }
 

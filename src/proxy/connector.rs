@@ -15,13 +15,12 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::location::{Location, Scheme};
 use crate::base::dial::{ConnectError, Dial, Io};
-use crate::webhook::connector::{HTTP_2, TLS_TIMEOUT, dial, io_text};
+use crate::webhook::connector::{HTTP_2, dial, handshake};
 
 /// The silence of a server after which TCP probes it (client-go `transport/cache.go`).
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -73,14 +72,9 @@ impl Connector {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| ConnectError(format!("dial tcp: lookup {name}: no such host")))?;
         let tls = TlsConnector::from(self.tls.clone());
-        match timeout(TLS_TIMEOUT, tls.connect(name, stream)).await {
-            Ok(Ok(stream)) => {
-                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
-                Ok((Box::new(stream), is_http2))
-            }
-            Ok(Err(why)) => Err(ConnectError(io_text(&why))),
-            Err(_) => Err(ConnectError("net/http: TLS handshake timeout".to_owned())),
-        }
+        let stream = handshake(&tls, name, stream).await?;
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
+        Ok((Box::new(stream), is_http2))
     }
 }
 

@@ -38,12 +38,15 @@ impl From<ProxyError> for Status {
     }
 }
 
+/// The error of an answer whose head is too large.
+pub fn large_head() -> String {
+    format!("net/http: server response headers exceeded {MAX_HEADER_BYTES} bytes; aborted")
+}
+
 /// The error of a request to a server in Go's words (`net/http.Transport.RoundTrip`).
 pub fn round_trip_text(error: &(dyn StdError + 'static)) -> String {
     match parse_problem(error) {
-        Some(Problem::TooLarge) => {
-            format!("net/http: server response headers exceeded {MAX_HEADER_BYTES} bytes; aborted")
-        }
+        Some(Problem::TooLarge) => large_head(),
         Some(Problem::Malformed) => {
             "net/http: HTTP/1.x transport connection broken: malformed HTTP response".to_owned()
         }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use http::Uri;
 
+use crate::base::dial::bare_host;
 use crate::meta::go::url;
 
 /// The ways to talk to a server.
@@ -68,7 +69,7 @@ impl Location {
     /// The host without brackets, for certificates and name servers.
     pub fn host(&self) -> &str {
         let (host, _) = split_authority(&self.authority);
-        host.trim_start_matches('[').trim_end_matches(']')
+        bare_host(host)
     }
 
     /// The host and the port to connect to.

@@ -120,6 +120,10 @@ impl Transport {
         let (http, seat) = self.lanes.take();
         let answer = http.request(request).await;
         let answer = answer.map_err(|why| error::round_trip_text(&why))?;
+        // Over HTTP/2 only their bytes are limited, and a map of headers can be full.
+        if answer.headers().len() > MAX_HEADERS {
+            return Err(error::large_head());
+        }
         Ok(answer.map(|body| seat.hold(body)))
     }
 

@@ -27,12 +27,12 @@ use super::proxy::Proxies;
 use super::service::ServiceResolver;
 use super::tls::error_text;
 pub use crate::base::dial::ConnectError;
-use crate::base::dial::{Dial, Io};
+use crate::base::dial::{Dial, Io, bare_host};
 
 /// The time that a TCP connection may take (client-go `transport/cache.go`).
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time that the handshake of TLS may take (client-go `transport/cache.go`).
-pub const TLS_TIMEOUT: Duration = Duration::from_secs(10);
+const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The protocol name of HTTP/2.
 pub const HTTP_2: &[u8] = b"h2";
 /// The protocol name of HTTP/1.1.
@@ -71,7 +71,7 @@ pub struct Connector {
 impl Connector {
     async fn connect(self, uri: Uri) -> Result<WebhookConnection, ConnectError> {
         let host = uri.host().unwrap_or_default();
-        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = bare_host(host);
         let plain = uri.scheme_str() == Some("http");
         let port = uri.port_u16().unwrap_or(if plain { 80 } else { 443 });
         let name = self.server_name.as_deref().unwrap_or(host);
@@ -104,11 +104,24 @@ impl Connector {
         if plain {
             return Ok(WebhookConnection::Plain(TokioIo::new(stream)));
         }
-        match timeout(TLS_TIMEOUT, self.tls.connect(name, stream)).await {
-            Ok(Ok(stream)) => Ok(WebhookConnection::Tls(Box::new(TokioIo::new(stream)))),
-            Ok(Err(why)) => Err(ConnectError(io_text(&why))),
-            Err(_) => Err(ConnectError("net/http: TLS handshake timeout".to_owned())),
-        }
+        let stream = handshake(&self.tls, name, stream).await?;
+        Ok(WebhookConnection::Tls(Box::new(TokioIo::new(stream))))
+    }
+}
+
+/// Secures a connection to a server of a name.
+///
+/// # Errors
+/// The server is not to be trusted, or takes too long; with Go's text.
+pub async fn handshake<S: Io>(
+    tls: &TlsConnector,
+    name: ServerName<'static>,
+    stream: S,
+) -> Result<TlsStream<S>, ConnectError> {
+    match timeout(TLS_TIMEOUT, tls.connect(name, stream)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(why)) => Err(ConnectError(io_text(&why))),
+        Err(_) => Err(ConnectError("net/http: TLS handshake timeout".to_owned())),
     }
 }
 
@@ -188,7 +201,7 @@ impl Service<Uri> for ToProxy {
                 return Err(ConnectError(why));
             }
             let host = uri.host().unwrap_or_default();
-            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let host = bare_host(host);
             let address = authority(host, uri.port_u16().unwrap_or(80));
             open(dialer.as_ref(), &address).await.map(TokioIo::new)
         })

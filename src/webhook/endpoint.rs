@@ -126,8 +126,9 @@ impl Endpoint {
         };
         loop {
             let sent = timeout_at(deadline.into(), self.travel(&url, &body)).await;
-            let answer = sent.unwrap_or_else(|_| Err(late())).map_err(failed)?;
-            let (head, body) = answer.into_parts();
+            let answer = sent.unwrap_or_else(|_| Err(late()));
+            counted.answered(answer.as_ref().ok().map(|answer| answer.status().as_u16()));
+            let (head, body) = answer.map_err(failed)?.into_parts();
             let wait = wait(head.status, &head.headers).filter(|_| retries < MAX_RETRIES);
             if let Some(wait) = wait {
                 retries += 1;
@@ -218,11 +219,6 @@ impl Endpoint {
                 Err(why) => span.fail(why.to_string()),
             }
         }
-        let sent = Sent {
-            method: journey.method.as_str(),
-            host: journey.uri.authority().map_or("", |host| host.as_str()),
-        };
-        sent.answered(answer.as_ref().ok().map(|answer| answer.status().as_u16()));
         answer.map_err(|why| {
             let why = cause(&why);
             metrics::failed(&why);
@@ -231,10 +227,11 @@ impl Endpoint {
     }
 }
 
-/// The host of a URL, with its port.
+/// The host of a URL, with its port, and without the user.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.split(['/', '?']).next().unwrap_or_default()
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> &str {

@@ -151,9 +151,5 @@ pub fn show_no_plugins() {
 
 /// Counts a request that failed for this reason, if it is one of those that are counted.
 pub(super) fn failed(why: &str) {
-    match Deprecated::find(why) {
-        Some(Deprecated::NoNames) => NO_NAMES.inc(&[]),
-        Some(Deprecated::Sha1) => SHA1.inc(&[]),
-        None => {}
-    }
+    Deprecated::count(why, &NO_NAMES, &SHA1);
 }

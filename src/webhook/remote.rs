@@ -123,6 +123,9 @@ impl Remote {
 
     /// Connects as a dialer does.
     pub fn with_dialer(self, dialer: Option<Arc<dyn Dial>>) -> Self {
+        if dialer.is_none() {
+            return self;
+        }
         Self {
             dialer,
             endpoint: Mutex::default(),

@@ -16,6 +16,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::base::key_pair::{KeyPairError, certified};
+use crate::telemetry::metrics::Counter;
 
 /// The files with the certificates of the system, the first that exists counts (Go's
 /// `crypto/x509/root_linux.go`).
@@ -268,11 +269,20 @@ pub enum Deprecated {
 
 impl Deprecated {
     /// Finds it in the text of an error.
-    pub fn find(text: &str) -> Option<Self> {
+    fn find(text: &str) -> Option<Self> {
         if text.contains(NO_ADDRESSES) || text.contains(NO_NAMES) {
             Some(Self::NoNames)
         } else {
             text.contains(INSECURE_SHA1).then_some(Self::Sha1)
+        }
+    }
+
+    /// Counts the text of an error that is about such a fault.
+    pub fn count(text: &str, no_names: &'static Counter, sha1: &'static Counter) {
+        match Self::find(text) {
+            Some(Self::NoNames) => no_names.inc(&[]),
+            Some(Self::Sha1) => sha1.inc(&[]),
+            None => {}
         }
     }
 }

@@ -10,6 +10,55 @@ const SCHEMA_OF_PARAMETER: [&str; 3] = ["type", "format", "uniqueItems"];
 /// The keys of a parameter that stay.
 const PARAMETER: [&str; 5] = ["name", "in", "description", "required", "allowEmptyValue"];
 
+/// The bytes of the bodies' schemas of a document, once each is under each of its media types.
+const MAX_SPREAD_BYTES: usize = 16 << 20;
+
+/// Reports whether the schemas of bodies stay small in version 3, where each stands under each of
+/// its media types.
+pub fn is_bounded(part: &Value) -> bool {
+    let operations = members(part, "paths").flat_map(|item| match item {
+        Value::Object(operations) => operations.values().map(spread).collect(),
+        _ => Vec::new(),
+    });
+    operations.fold(0, usize::saturating_add) <= MAX_SPREAD_BYTES
+}
+
+/// The bytes of the schemas of an operation's bodies under each of their media types.
+fn spread(operation: &Value) -> usize {
+    let body = spread_of(items(operation, "parameters"), operation, "consumes");
+    let answers = members(operation, "responses");
+    body.saturating_add(spread_of(answers, operation, "produces"))
+}
+
+fn spread_of<'a>(
+    bodies: impl Iterator<Item = &'a Value>,
+    operation: &Value,
+    media_types: &'static str,
+) -> usize {
+    let media = || items(operation, media_types).filter_map(Value::as_str);
+    let (count, names) = (media().count(), media().map(str::len).sum());
+    let schemas = bodies.filter_map(|body| body.get("schema"));
+    let bytes = schemas.map(|schema| schema.to_string().len().saturating_mul(count));
+    bytes.fold(0, |sum, bytes| {
+        sum.saturating_add(bytes).saturating_add(names)
+    })
+}
+
+/// The values of a member that is an object.
+fn members<'a>(value: &'a Value, key: &'static str) -> impl Iterator<Item = &'a Value> {
+    let map = value.get(key).and_then(Value::as_object);
+    map.into_iter().flat_map(Map::values)
+}
+
+/// The items of a member that is an array.
+fn items<'a>(value: &'a Value, key: &'static str) -> impl Iterator<Item = &'a Value> {
+    value
+        .get(key)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
 /// Writes a document of these paths and definitions, with `info` at its head.
 pub fn document(mut part: Value, info: &Value) -> Value {
     let mut section = |key, convert: fn(&mut Value)| {
@@ -135,6 +184,23 @@ fn schema(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn schemas_are_not_multiplied_without_end() {
+        let media = |count: usize| -> Vec<String> { (0..count).map(|i| i.to_string()).collect() };
+        let body = json!({"description": "x".repeat(10_000)});
+        let part = |consumes: usize, produces: usize| {
+            json!({"paths": {"/apis/g/v1/things": {"parameters": [], "post": {
+                "consumes": media(consumes), "produces": media(produces),
+                "parameters": [{"name": "body", "in": "body", "schema": body}],
+                "responses": {"200": {"schema": body}, "201": {"schema": body}},
+            }}}})
+        };
+        assert!(is_bounded(&part(1_000, 500)));
+        assert!(!is_bounded(&part(2_000, 0)));
+        assert!(!is_bounded(&part(0, 1_000)));
+        assert!(is_bounded(&json!({"paths": {"/a": 1, "/b": {"get": []}}})));
+    }
 
     #[test]
     fn documents_say_the_same_in_the_words_of_version_3() {

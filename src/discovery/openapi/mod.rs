@@ -202,7 +202,7 @@ impl OpenApi {
     fn converted(&self, remote: &[Arc<RemoteSpec>]) -> BTreeMap<String, Arc<Document>> {
         let specs = remote.iter().filter(|spec| spec.is_converted);
         let documents = specs.filter_map(|spec| {
-            let v2 = spec.v2.as_ref()?;
+            let v2 = spec.v2.as_ref().filter(|v2| v2.is_convertible)?;
             let known = self.converted.get(&spec.path);
             let known = known.filter(|known| known.hash == v2.hash).cloned();
             let document = known.unwrap_or_else(|| {

@@ -59,6 +59,8 @@ pub struct RemoteDocument {
     json: Bytes,
     /// The title and the version of the API.
     info: Value,
+    /// False if it would be too large as a document of version 3.
+    pub is_convertible: bool,
 }
 
 impl RemoteDocument {
@@ -70,8 +72,11 @@ impl RemoteDocument {
         let mut document = conform::document(document)?;
         let info = document.get_mut("info").map(Value::take);
         let info = info.unwrap_or_else(|| json!({"title": "", "version": ""}));
-        let part = merge::part(document, &format!("/{path}/"))?.to_string();
+        let part = merge::part(document, &format!("/{path}/"))?;
+        let is_convertible = convert::is_bounded(&part);
+        let part = part.to_string();
         Ok(Self {
+            is_convertible,
             hash: sha512_hex(format!("{info}{part}").as_bytes()),
             bytes: part.len(),
             json: compress(part.as_bytes()),

@@ -19,7 +19,7 @@ use tonic::transport::Endpoint;
 use tower_service::Service;
 
 use super::{Config, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, Result, StorageError};
-use crate::base::dial::{ConnectError, Dial, Io};
+use crate::base::dial::{ConnectError, Dial, Io, bare_host};
 
 /// The protocol of gRPC.
 const HTTP_2: &[u8] = b"h2";
@@ -66,7 +66,7 @@ struct Member {
 fn member(endpoint: &str) -> Result<Member> {
     let uri = Uri::try_from(endpoint).map_err(wrong)?;
     let host = uri.host().unwrap_or_default();
-    let name = host.trim_start_matches('[').trim_end_matches(']');
+    let name = bare_host(host);
     Ok(Member {
         address: format!("{host}:{}", uri.port_u16().unwrap_or(2379)),
         name: ServerName::try_from(name.to_owned()).map_err(wrong)?,
