@@ -372,7 +372,7 @@ func labelOf(found []result, label string) (string, bool) {
 var needsFaults = map[string]string{
 	"aggregator_unavailable_apiservice_total": "counts extension servers that fail",
 	"apiserver_request_terminations_total":    "counts requests that overload or a timeout ends",
-	"rest_client_requests_total":              "the server asks itself within the process, and no other by this client",
+	"rest_client_requests_total":              "counts requests to webhooks, and there are none",
 	`code=~"3.."`:                             "nothing that is asked for redirects",
 	`code=~"5.."`:                             "a healthy server has none",
 }
