@@ -14,15 +14,18 @@ use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper::ext::ReasonPhrase;
 use hyper_util::rt::TokioIo;
+use opentelemetry::KeyValue;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::net::UnixStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::configuration::{Tcp, Tls, Transport};
+use super::metrics::{Dialling, Stage};
 use crate::base::dial::{ConnectError, Dial, Io, bare_host};
+use crate::telemetry::trace;
 use crate::webhook::connector::{cause, dial, handshake, io_text};
 use crate::webhook::tls::{self, ClientCert, Trust};
 
@@ -138,15 +141,28 @@ impl HttpConnect {
 #[async_trait]
 impl Dial for HttpConnect {
     async fn dial(&self, address: &str) -> Result<Box<dyn Io>, ConnectError> {
-        let connected = async {
-            let stream = self.connect().await?;
-            self.ask(stream, address).await
+        let (transport, name) = match &self.place {
+            Place::Tcp(_) => ("tcp", "Proxy via http_connect protocol over tcp"),
+            Place::Uds => ("uds", "Proxy via http_connect protocol over uds"),
         };
+        let dialling = Dialling::start(transport);
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
         let late = |_| {
             let proxy = &self.address;
             ConnectError(format!("dial {address} via proxy {proxy}: i/o timeout"))
         };
-        timeout(CONNECT_TIMEOUT, connected).await.map_err(late)?
+        let connected = async {
+            let in_time = timeout_at(deadline, self.connect()).await;
+            let stream = in_time.map_err(late).flatten();
+            let stream = stream.inspect_err(|_| dialling.failed(Stage::Connect))?;
+            let in_time = timeout_at(deadline, self.ask(stream, address)).await;
+            let stream = in_time.map_err(late).flatten();
+            stream.inspect_err(|_| dialling.failed(Stage::Proxy))
+        };
+        let told = || vec![KeyValue::new("address", address.to_owned())];
+        let stream = trace::in_span(name, trace::SLOW, told, connected).await?;
+        dialling.succeeded();
+        Ok(stream)
     }
 }
 

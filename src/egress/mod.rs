@@ -3,6 +3,7 @@
 
 mod configuration;
 mod http_connect;
+pub mod metrics;
 
 use std::fs;
 use std::path::Path;

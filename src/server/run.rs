@@ -29,7 +29,7 @@ use crate::audit::Auditor;
 use crate::auth::authn::service_account::Issuer;
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
-use crate::base::dial::Egress;
+use crate::base::dial::{Egress, Network};
 use crate::base::supervise::{FailureTracker, catch_panic};
 use crate::builtin;
 use crate::cacher::Reflector;
@@ -280,7 +280,8 @@ pub async fn prepare(
     let (config, clock) = (Arc::new(handed_over(config).await), Clock::system());
     start_metrics(&config)?;
     config.data_dir.iter().for_each(|dir| data_dir::secure(dir));
-    let (egress, traces) = (load_egress(&config)?, start_traces(&config)?);
+    let egress = load_egress(&config)?;
+    let traces = start_traces(&config, &egress)?;
     let auditor = auditing::start(&config.audit, &egress, &clock).map_err(RunError::Audit)?;
     let health = Arc::new(Health::default());
     // The store comes first: it is what a second server on the same directory fails on.
@@ -440,14 +441,15 @@ fn load_egress(config: &Config) -> Result<Egress, RunError> {
 }
 
 /// Begins to send spans, if the flags say so.
-fn start_traces(config: &Config) -> Result<Option<trace::Provider>, RunError> {
+fn start_traces(config: &Config, egress: &Egress) -> Result<Option<trace::Provider>, RunError> {
     let Some(file) = &config.tracing_file else {
         return Ok(None);
     };
     let settings = tracing_file::read_file(file).map_err(RunError::Traces)?;
     let identity = bootstrap::identity(&hostname());
-    let started = trace::Provider::start(&settings, &identity).map_err(RunError::Traces)?;
-    Ok(Some(started))
+    let dialer = egress.dialer(Network::ControlPlane);
+    let started = trace::Provider::start(&settings, &identity, dialer);
+    Ok(Some(started.map_err(RunError::Traces)?))
 }
 
 /// The encryption of the stores, if there is any.

@@ -18,7 +18,7 @@ use super::support::{Store, TestServer};
 use super::{Cluster, request, status};
 
 /// An address at which nobody is.
-const NODE: &str = "192.0.2.77";
+pub const NODE: &str = "192.0.2.77";
 
 /// The flag of a configuration by which networks are reached through a proxy.
 fn flag(folder: &Path, networks: &[&str], transport: &str) -> String {
@@ -28,7 +28,7 @@ fn flag(folder: &Path, networks: &[&str], transport: &str) -> String {
 
 /// A server whose ways into some networks lead through a proxy at a socket, and its pod on a node
 /// at [`NODE`].
-async fn start(
+pub async fn start(
     folder: &Path,
     networks: &[&str],
     answer: impl Fn(&super::Seen) -> Act + Send + Sync + 'static,
@@ -43,7 +43,7 @@ async fn start(
     (cluster, socket)
 }
 
-const LOG: &str = "/api/v1/namespaces/default/pods/q/log";
+pub const LOG: &str = "/api/v1/namespaces/default/pods/q/log";
 
 #[tokio::test]
 async fn nodes_and_pods_are_reached_through_the_proxy() {

@@ -9,6 +9,7 @@ mod egress;
 mod hostile;
 mod limits;
 mod logs;
+mod networks;
 mod ports;
 #[path = "../support/mod.rs"]
 mod support;

@@ -18,7 +18,7 @@ use crate::registry::store;
 use crate::storage::{embedded, encryption, etcd3, metered};
 use crate::telemetry::metrics::Declared;
 use crate::telemetry::{health, requests, work_queues};
-use crate::{audit, cacher, cel, discovery, extensions, flowcontrol, webhook};
+use crate::{audit, cacher, cel, discovery, egress, extensions, flowcontrol, webhook};
 
 type Metrics = &'static [&'static dyn Declared];
 
@@ -32,6 +32,7 @@ static LISTS: &[Metrics] = &[
     encryption::metrics::METRICS,
     cacher::metrics::METRICS,
     webhook::metrics::METRICS,
+    egress::metrics::METRICS,
     spdy_tunnel::METRICS,
     translate::METRICS,
     authn::metrics::METRICS,

@@ -9,7 +9,9 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_otlp::{SpanExporter, WithTonicConfig};
+use opentelemetry_otlp::{
+    OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, SpanExporter, WithTonicConfig,
+};
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData,
@@ -21,6 +23,7 @@ use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{HAS_SPANS, Tracer};
+use crate::base::dial::Dial;
 use crate::base::supervise::FailureTracker;
 
 /// The name of this server among others (apiserver `server/options/tracing.go`).
@@ -38,6 +41,8 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time that is left for the last spans when the server ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The place of a collector that nobody names.
+const DEFAULT_ADDRESS: &str = "localhost:4317";
 
 /// The place of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,14 +70,22 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Begins to send spans. To be called within the runtime; the collector need not be there.
+    /// Begins to send spans, directly or as a dialer connects. To be called within the runtime; the
+    /// collector need not be there.
     ///
     /// # Errors
     /// The place of the collector cannot be understood.
-    pub fn start(settings: &Settings, instance: &str) -> Result<Self, String> {
+    pub fn start(
+        settings: &Settings,
+        instance: &str,
+        dialer: Option<Arc<dyn Dial>>,
+    ) -> Result<Self, String> {
         let mut builder = SpanExporter::builder().with_tonic();
-        if let Some(collector) = &settings.collector {
-            builder = builder.with_channel(channel(collector)?);
+        // What makes the connection itself does not know the environment.
+        let from_environment = || dialer.is_some().then(environment_address);
+        let collector = settings.collector.clone().or_else(from_environment);
+        if let Some(collector) = &collector {
+            builder = builder.with_channel(channel(collector, dialer)?);
         }
         let exporter = Exporter {
             to: Arc::new(builder.build().map_err(|why| why.to_string())?),
@@ -119,8 +132,22 @@ impl Provider {
     }
 }
 
-/// Returns the connection to a collector, which comes up when it is needed.
-fn channel(collector: &Collector) -> Result<Channel, String> {
+/// Returns the collector that the environment names, or this machine's.
+fn environment_address() -> Collector {
+    let names = [
+        OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
+        OTEL_EXPORTER_OTLP_ENDPOINT,
+    ];
+    let named = names.into_iter().find_map(|name| std::env::var(name).ok());
+    let address = named.as_deref().unwrap_or(DEFAULT_ADDRESS);
+    let (_, address) = address.split_once("://").unwrap_or(("", address));
+    let (address, _) = address.split_once('/').unwrap_or((address, ""));
+    Collector::Address(address.to_owned())
+}
+
+/// Returns the connection to a collector, which comes up when it is needed. Sockets are of this
+/// machine, and need no dialer.
+fn channel(collector: &Collector, dialer: Option<Arc<dyn Dial>>) -> Result<Channel, String> {
     let at = |uri: String| {
         let endpoint = Endpoint::from_shared(uri).map_err(|why| why.to_string())?;
         Ok::<_, String>(endpoint.connect_timeout(CONNECT_TIMEOUT))
@@ -134,7 +161,18 @@ fn channel(collector: &Collector) -> Result<Channel, String> {
         Ok(at("http://localhost".to_owned())?.connect_with_connector_lazy(connector))
     };
     match collector {
-        Collector::Address(address) => Ok(at(format!("http://{address}"))?.connect_lazy()),
+        Collector::Address(address) => {
+            let endpoint = at(format!("http://{address}"))?;
+            let Some(dialer) = dialer else {
+                return Ok(endpoint.connect_lazy());
+            };
+            let address = address.clone();
+            let connector = tower::service_fn(move |_| {
+                let (dialer, address) = (dialer.clone(), address.clone());
+                async move { dialer.dial(&address).await.map(TokioIo::new) }
+            });
+            Ok(endpoint.connect_with_connector_lazy(connector))
+        }
         Collector::Socket(path) => connect(path.clone()),
         Collector::AbstractSocket(name) => connect(PathBuf::from(format!("\0{name}"))),
     }
