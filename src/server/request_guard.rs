@@ -9,6 +9,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::connections::ConnectionState;
 use super::filters::Permit;
 use super::outbound::{NoPlace, OutboundPlace};
+use crate::audit::Audit;
 use crate::auth::User;
 use crate::endpoints::Held;
 use crate::flowcontrol::{Seat, WatchRegistration};
@@ -38,8 +39,8 @@ pub struct RequestGuard {
     in_progress: OnceLock<TaskTrackerToken>,
     /// The place of a request that is handed on to another server.
     outbound: Mutex<Option<OutboundPlace>>,
-    /// One of the connections that went on after their request.
-    open: Mutex<Option<LongRunning>>,
+    /// One of the connections that went on after their request, and the event that ends with it.
+    open: Mutex<Option<(LongRunning, Option<Arc<Audit>>)>>,
 }
 
 impl RequestGuard {
@@ -73,9 +74,10 @@ impl RequestGuard {
         Ok(())
     }
 
-    /// Keeps the request counted among those that are open, for as long as anything works on it.
-    pub fn count(&self, open: LongRunning) {
-        *self.open.lock() = Some(open);
+    /// Keeps the request counted among those that are open, and its event incomplete, for as long as
+    /// anything works on it.
+    pub fn keep_open(&self, counted: LongRunning, audit: Option<Arc<Audit>>) {
+        *self.open.lock() = Some((counted, audit));
     }
 
     /// Releases the capacity before the response has been read, if no task works on the request any

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::overload::eventually;
 use super::support::webhook::{Reply, Webhook};
 use super::support::{TestServer, USER};
 use super::{ask, embedded};
@@ -122,7 +123,8 @@ async fn plugins_do_what_their_configuration_says() {
             {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u", "blockOwnerDeletion": blocks},
         ]}})
     };
-    assert_eq!(post(&server, USER, MAPS, &map("free", false)).await.0, 201);
+    // As soon as the binding is known.
+    eventually(async || post(&server, USER, MAPS, &map("free", false)).await.0 == 201).await;
     let (status, why) = post(&server, USER, MAPS, &map("held", true)).await;
     let want = "configmaps \"held\" is forbidden: cannot set blockOwnerDeletion if an \
                 ownerReference refers to a resource you can't set finalizers on: , <nil>";

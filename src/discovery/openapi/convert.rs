@@ -196,7 +196,7 @@ mod tests {
                 "responses": {"200": {"schema": body}, "201": {"schema": body}},
             }}}})
         };
-        assert!(is_bounded(&part(1_000, 500)));
+        assert!(is_bounded(&part(1_000, 250)));
         assert!(!is_bounded(&part(2_000, 0)));
         assert!(!is_bounded(&part(0, 1_000)));
         assert!(is_bounded(&json!({"paths": {"/a": 1, "/b": {"get": []}}})));

@@ -311,7 +311,7 @@ impl<'a> FilterContext<'a> {
             });
             match open {
                 // It is open for as long as its connection.
-                Some(open) if switches => guard.count(open),
+                Some(open) if switches => guard.keep_open(open, self.audit.clone()),
                 open => state.long_running = open,
             }
             state.stall = Some(match is_watch {
@@ -331,7 +331,7 @@ impl<'a> FilterContext<'a> {
         if let Some(span) = &state.span {
             traces::answered(span, parts.status);
         }
-        // A stream behind an upgrade ends with its request.
+        // The guard has that of a stream behind an upgrade.
         let lasts = self.is_long_running && parts.status != StatusCode::SWITCHING_PROTOCOLS;
         state.audit = self.audit.filter(|_| lasts);
         if let Some(log) = &mut state.log {
