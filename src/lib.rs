@@ -148,6 +148,10 @@ pub mod internals {
         pub mod encryption {
             pub use crate::storage::encryption::{Cipher, EncryptedObject, check_configuration};
         }
+        pub mod snapshots {
+            pub use crate::storage::etcd_snapshot::EtcdSnapshot;
+            pub use crate::storage::snapshot::{Entry, Reader};
+        }
         pub use crate::storage::compaction::Compactor;
         pub use crate::storage::embedded::Embedded;
         pub use crate::storage::etcd3::{Config, Etcd3};

@@ -45,6 +45,7 @@ fn all() -> Vec<(&'static str, Target)> {
         ("certificates", targets::certificates),
         ("certificate_requests", targets::certificate_requests),
         ("kubeconfig", targets::kubeconfig),
+        ("snapshots", targets::snapshots),
     ]
 }
 

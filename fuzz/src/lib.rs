@@ -23,6 +23,7 @@ use keelson::internals::meta::{FieldSelector, Gvk, LabelSelector, Object, Value,
 use keelson::internals::proxy::spdy::{self, Frame, FrameReader, FrameWriter};
 use keelson::internals::schema;
 use keelson::internals::storage::encryption::{Cipher, EncryptedObject, check_configuration};
+use keelson::internals::storage::snapshots::{Entry, EtcdSnapshot, Reader};
 use keelson::internals::webhook::KubeConfig;
 use prost::Message;
 use rustls_pki_types::CertificateDer;
@@ -388,4 +389,26 @@ pub fn kubeconfig(bytes: &[u8]) {
     if let Ok(config) = KubeConfig::parse(bytes, Path::new("/nonexistent")) {
         assert!(config.server.starts_with("http"), "{}", config.server);
     }
+}
+
+/// Snapshot files, of Keelson and of etcd: what is taken has revisions that agree, and no input
+/// takes more memory than a few times its size.
+pub fn snapshots(bytes: &[u8]) {
+    if let Ok(mut reader) = Reader::new(bytes) {
+        let revision = reader.revision();
+        while let Ok(Some(entry)) = reader.next_entry() {
+            assert!((1..=revision).contains(&entry.stored.mod_revision));
+        }
+    }
+    let input = bytes::Bytes::copy_from_slice(bytes);
+    let Ok(read) = EtcdSnapshot::parse(input, "/", true) else {
+        return;
+    };
+    let mut held = 0;
+    for Entry { stored, .. } in &read.entries {
+        held += stored.key.len() + stored.value.len();
+        assert!((1..=read.revision).contains(&stored.mod_revision));
+        assert!((1..=stored.mod_revision).contains(&stored.create_revision));
+    }
+    assert!(held <= 2 * bytes.len(), "{held} of {}", bytes.len());
 }

@@ -48,6 +48,31 @@ pub fn open_private(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Creates a file that only its owner may use. In a folder that others write to, none of them can
+/// have put a link there.
+fn create_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, PRIVATE_FILE);
+    options.open(path)
+}
+
+/// Gives a file a name that nothing has yet, and takes its present one away.
+///
+/// # Errors
+/// Something has that name ([`io::ErrorKind::AlreadyExists`]), or the system cannot do it. The file
+/// has its name then.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match std::fs::hard_link(from, to) {
+        Ok(()) => std::fs::remove_file(from),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+        // Not all filesystems have links.
+        Err(_) if std::fs::symlink_metadata(to).is_ok() => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) => std::fs::rename(from, to),
+    }
+}
+
 /// Reads a file of at most `limit` bytes.
 ///
 /// # Errors
@@ -100,9 +125,12 @@ pub fn write_complete<T, E: From<io::Error>>(
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     let part = Path::new(&part);
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file() && !found.is_symlink()) {
+        return Err(io::Error::other("it is there, and is no regular file").into());
+    }
     remove_if_exists(part)?;
     let attempt = || {
-        let mut out = BufWriter::with_capacity(BUFFER_BYTES, open_private(part)?);
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, create_private(part)?);
         let done = write(&mut out)?;
         out.into_inner().map_err(io::Error::from)?.sync_all()?;
         std::fs::rename(part, path)?;
@@ -239,6 +267,40 @@ mod tests {
         drop(open_private(&wide).expect("opened"));
         assert_eq!(mode(&wide), 0o600);
         restrict_mode(&folder.path().join("missing"));
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_replaced_and_a_link_not_written_through() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, theirs) = (folder.path().join("a"), folder.path().join("theirs"));
+        std::fs::write(&theirs, "theirs").expect("written");
+        std::os::unix::fs::symlink(&theirs, folder.path().join("a.part")).expect("linked");
+        let write = |out: &mut BufWriter<File>| out.write_all(b"ours");
+        write_complete(&path, write).expect("written");
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(std::fs::read(&theirs).expect("read"), b"theirs");
+        let device = write_complete(Path::new("/dev/null"), write);
+        assert!(
+            device
+                .expect_err("a device")
+                .to_string()
+                .contains("no regular file")
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_taken_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        std::fs::write(&from, "new").expect("written");
+        std::fs::write(&to, "old").expect("written");
+        let taken = rename_new(&from, &to).expect_err("it is taken");
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&to).expect("read"), b"old");
+        std::fs::remove_file(&to).expect("removed");
+        rename_new(&from, &to).expect("renamed");
+        assert_eq!(std::fs::read(&to).expect("read"), b"new");
+        assert!(!from.exists());
     }
 
     #[test]

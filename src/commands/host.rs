@@ -4,13 +4,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::args::{Args, Opt};
@@ -18,11 +20,12 @@ use super::{CommandError, Spec};
 use crate::base::backoff::Backoff;
 use crate::base::latch::Latch;
 use crate::base::supervise::catch_panic;
-use crate::options::config::Config;
+use crate::options::config::{self, Config};
 use crate::options::flags::{self, Command};
 use crate::server::limits;
 use crate::server::reload::SighupListener;
-use crate::server::run::{self, RunError};
+use crate::server::run::{self, Prepared, RunError};
+use crate::server::shared_port::{Servers, SharedPort};
 use crate::server::shutdown::{Shutdown, Signals};
 use crate::telemetry::panics;
 
@@ -30,6 +33,9 @@ use crate::telemetry::panics;
 const FLAGS_FILE: &str = "flags";
 /// Control planes that are started at a time: others wait, so that the first are ready soon.
 const CONCURRENT_STARTS: usize = 4;
+/// The time after which others do not wait any more for one that is started: it may wait itself, for
+/// an etcd or a plugin that does not answer.
+const START_PATIENCE: Duration = Duration::from_secs(1);
 /// The pause before a control plane is started again, and the longest one.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -58,6 +64,19 @@ pub const HOST: Spec = Spec {
             help: "the port of the first control plane; each gets the port behind that of the one \
                    before, in the order of --planes or of their names",
         },
+        Opt {
+            name: "shared-port",
+            value: Some("PORT"),
+            default: "",
+            help: "a port of all control planes besides their own: the server name in the TLS \
+                   handshake of a client, NAME.DOMAIN, says which it means",
+        },
+        Opt {
+            name: "domain",
+            value: Some("DOMAIN"),
+            default: "keelson.local",
+            help: "the domain of the names of control planes at the shared port",
+        },
     ],
     run: host,
 };
@@ -66,24 +85,38 @@ pub const HOST: Spec = Spec {
 #[derive(Clone, Debug)]
 struct Plane {
     name: String,
+    /// The server name that clients ask a shared port for.
+    server_name: String,
     flags: Vec<String>,
 }
 
 fn host(args: &Args) -> Result<(), CommandError> {
     let folder = PathBuf::from(args.operand(0).unwrap_or(""));
     let planes = planes(&folder, args)?;
+    let shared_port = shared_port(args)?;
     // What is wrong with one of them is told before any is started.
     for plane in &planes {
         config(plane)?;
     }
     let first = config(&planes[0])?;
+    let shared_port = shared_port.map(|port| SocketAddr::new(first.serving.bind_address, port));
     crate::telemetry::log::start(first.log.verbosity, first.log.json);
     panics::install();
     limits::raise_descriptors();
     let runtime = run::runtime(first.worker_threads)?;
-    let outcome = runtime.block_on(async { runtime.spawn(run_all(planes)).await });
+    let outcome = runtime.block_on(async { runtime.spawn(run_all(planes, shared_port)).await });
     runtime.shutdown_timeout(LAST_TIMEOUT);
     outcome.map_err(io::Error::other)?
+}
+
+/// The port that control planes share, if they share one.
+fn shared_port(args: &Args) -> Result<Option<u16>, CommandError> {
+    let Some(text) = args.given("shared-port") else {
+        return Ok(None);
+    };
+    let port = text.parse().ok().filter(|port| *port != 0);
+    port.map(Some)
+        .ok_or_else(|| CommandError::new(format!("--shared-port is no port: {text}")))
 }
 
 /// Returns the control planes with all their flags.
@@ -99,7 +132,7 @@ fn planes(folder: &Path, args: &Args) -> Result<Vec<Plane>, CommandError> {
         )));
     }
     let mut seen = BTreeSet::new();
-    let first = args.number("first-port")?;
+    let (first, domain) = (args.number("first-port")?, args.text("domain"));
     let mut planes = Vec::new();
     for (name, port) in names.into_iter().zip(first..) {
         check_name(&name)?;
@@ -107,12 +140,21 @@ fn planes(folder: &Path, args: &Args) -> Result<Vec<Plane>, CommandError> {
             return Err(CommandError::new(format!("{name} is named twice")));
         }
         let of_plane = folder.join(&name);
-        let mut flags = vec![format!("--secure-port={port}")];
+        let server_name = format!("{name}.{domain}").to_ascii_lowercase();
+        let mut flags = vec![
+            format!("--secure-port={port}"),
+            // It is in the certificate that the server makes itself.
+            format!("--external-hostname={server_name}"),
+        ];
         flags.extend(args.rest().iter().cloned());
         flags.extend(read_flags(&of_plane.join(FLAGS_FILE))?);
         // Where its data are is not for a flag to say: no two may share a folder.
         flags.push(format!("--data-dir={}", of_plane.display()));
-        planes.push(Plane { name, flags });
+        planes.push(Plane {
+            name,
+            server_name,
+            flags,
+        });
     }
     Ok(planes)
 }
@@ -170,53 +212,72 @@ fn config(plane: &Plane) -> Result<Config, CommandError> {
     }
 }
 
+/// What all control planes of the process share.
+#[derive(Clone)]
+struct Host {
+    places: Arc<Semaphore>,
+    /// Those at the shared port.
+    servers: Servers,
+    /// Told once for each start.
+    started: UnboundedSender<()>,
+}
+
 /// A control plane that runs, or is started again.
 struct Slot {
     plane: Plane,
+    /// How it ends, as its flags said when the process began: files may have gone since.
+    leaving: config::Shutdown,
+    request_timeout: Duration,
     /// Set once it is to end for good.
     ending: Latch,
     /// The shutdown of the present attempt.
     current: Mutex<Shutdown>,
 }
 
-/// Runs all control planes until a signal arrives.
-async fn run_all(planes: Vec<Plane>) -> Result<(), CommandError> {
-    let (places, count) = (Arc::new(Semaphore::new(CONCURRENT_STARTS)), planes.len());
-    let (mut running, mut slots) = (JoinSet::new(), Vec::new());
-    let (tell, mut started) = unbounded_channel();
-    let began = Instant::now();
-    for plane in planes {
-        let slot = Arc::new(Slot {
+impl Slot {
+    fn new(plane: Plane) -> Result<Self, CommandError> {
+        let config = config(&plane)?;
+        Ok(Self {
             plane,
+            leaving: config.shutdown,
+            request_timeout: config.requests.timeout,
             ending: Latch::default(),
             current: Mutex::default(),
-        });
-        slots.push(slot.clone());
-        running.spawn(keep_running(slot, places.clone(), tell.clone()));
+        })
     }
-    let ready = async {
-        for _ in 0..count {
-            started.recv().await;
-        }
-        let millis = began.elapsed().as_secs_f64() * 1000.0;
-        let _ = writeln!(
-            io::stdout(),
-            "{count} control planes are ready ({millis:.0} ms)"
-        );
-        std::future::pending::<()>().await;
+}
+
+/// Runs all control planes until a signal arrives.
+async fn run_all(planes: Vec<Plane>, shared_port: Option<SocketAddr>) -> Result<(), CommandError> {
+    let slots = planes.into_iter().map(Slot::new);
+    let slots: Vec<Arc<Slot>> = slots
+        .map(|slot| slot.map(Arc::new))
+        .collect::<Result<_, _>>()?;
+    let (tell, started) = unbounded_channel();
+    let host = Host {
+        places: Arc::new(Semaphore::new(CONCURRENT_STARTS)),
+        servers: Servers::default(),
+        started: tell,
     };
+    if let Some(address) = shared_port {
+        let port = SharedPort::bind(address, host.servers.clone());
+        let port = port.map_err(|error| CommandError::from(error).about(address))?;
+        tokio::spawn(port.serve());
+    }
+    let mut running = JoinSet::new();
+    for slot in &slots {
+        running.spawn(keep_running(slot.clone(), host.clone()));
+    }
     let mut signals = Signals::new();
     tokio::select! {
-        () = ready => {}
+        () = announce(slots.len(), started) => {}
         () = signals.next() => {}
     }
     for slot in slots {
         slot.ending.trigger();
-        let (shutdown, config) = (slot.current.lock().clone(), config(&slot.plane)?);
+        let shutdown = slot.current.lock().clone();
         tokio::spawn(async move {
-            shutdown
-                .leave(&config.shutdown, config.requests.timeout)
-                .await;
+            shutdown.leave(&slot.leaving, slot.request_timeout).await;
         });
     }
     tokio::select! {
@@ -225,8 +286,22 @@ async fn run_all(planes: Vec<Plane>) -> Result<(), CommandError> {
     }
 }
 
+/// Tells when so many control planes have started. Never ends.
+async fn announce(count: usize, mut started: UnboundedReceiver<()>) {
+    let began = Instant::now();
+    for _ in 0..count {
+        started.recv().await;
+    }
+    let millis = began.elapsed().as_secs_f64() * 1000.0;
+    let _ = writeln!(
+        io::stdout(),
+        "{count} control planes are ready ({millis:.0} ms)"
+    );
+    std::future::pending::<()>().await;
+}
+
 /// Runs a control plane, and again if it ends by itself: others are not to end with it.
-async fn keep_running(slot: Arc<Slot>, places: Arc<Semaphore>, started: UnboundedSender<()>) {
+async fn keep_running(slot: Arc<Slot>, host: Host) {
     let (name, mut backoff) = (&slot.plane.name, Backoff::new(PAUSE, PAUSE_MAX));
     loop {
         let shutdown = Shutdown::new();
@@ -234,8 +309,7 @@ async fn keep_running(slot: Arc<Slot>, places: Arc<Semaphore>, started: Unbounde
         if slot.ending.is_triggered() {
             return;
         }
-        let once = run_once(&slot.plane, &shutdown, &places, &started);
-        match catch_panic(name, once).await {
+        match catch_panic(name, run_once(&slot.plane, &shutdown, &host)).await {
             Ok(Ok(())) if slot.ending.is_triggered() => return,
             Ok(Ok(())) => tracing::error!("control plane {name} has ended"),
             Ok(Err(error)) => tracing::error!("control plane {name}: {error}"),
@@ -250,31 +324,46 @@ async fn keep_running(slot: Arc<Slot>, places: Arc<Semaphore>, started: Unbounde
     }
 }
 
-async fn run_once(
-    plane: &Plane,
-    shutdown: &Shutdown,
-    places: &Semaphore,
-    started: &UnboundedSender<()>,
-) -> Result<(), CommandError> {
-    let place = places.acquire().await;
-    let config = config(plane)?;
-    let prepared = tokio::select! {
-        prepared = run::prepare(config, shutdown, SighupListener::listen()) => prepared,
+async fn run_once(plane: &Plane, shutdown: &Shutdown, host: &Host) -> Result<(), CommandError> {
+    let mut prepared = tokio::select! {
+        prepared = prepare(plane, shutdown, &host.places) => prepared?,
         () = shutdown.stopped() => return Ok(()),
     };
-    let prepared = prepared.map_err(|error| CommandError::new(error.to_string()))?;
-    drop(place);
+    host.servers
+        .set(&plane.server_name, prepared.listener.share());
     tracing::info!(
         "control plane {} serves on {}",
         plane.name,
         prepared.address
     );
     // Nobody may count them any more.
-    let _ = started.send(());
+    let _ = host.started.send(());
     let registry = prepared.chain.api.registry.clone();
     prepared.serve(shutdown.clone()).await;
     registry.close();
     Ok(())
+}
+
+/// Makes a server when it is its turn, which it has for a while only.
+async fn prepare(
+    plane: &Plane,
+    shutdown: &Shutdown,
+    places: &Semaphore,
+) -> Result<Prepared, CommandError> {
+    let place = places.acquire().await;
+    let mut prepared = pin!(run::prepare(
+        config(plane)?,
+        shutdown,
+        SighupListener::listen()
+    ));
+    let prepared = match tokio::time::timeout(START_PATIENCE, &mut prepared).await {
+        Ok(prepared) => prepared,
+        Err(_) => {
+            drop(place);
+            prepared.await
+        }
+    };
+    prepared.map_err(|error| CommandError::new(error.to_string()))
 }
 
 #[cfg(test)]

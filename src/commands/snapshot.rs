@@ -15,7 +15,7 @@ use crate::base::files;
 use crate::server::local_store::control::Request;
 use crate::server::local_store::export;
 use crate::storage::embedded::contents::{NewStore, StoppedStore};
-use crate::storage::snapshot::{Reader, SnapshotError, Summary};
+use crate::storage::snapshot::{MAX_REVISION, Reader, SnapshotError, Summary};
 
 pub const SAVE: Spec = Spec {
     name: "snapshot save",
@@ -139,6 +139,7 @@ fn restore(args: &Args) -> Result<(), CommandError> {
     let file = args.operand(0).unwrap_or("");
     let mut snapshot = open(file)?;
     let revision = snapshot.revision().checked_add(bump);
+    let revision = revision.filter(|revision| *revision <= MAX_REVISION);
     let revision = revision.ok_or_else(|| CommandError::new("--bump-revision is too large"))?;
     let mut store = NewStore::create(&folder)?;
     let mut progress = Progress::new("restored", 0);

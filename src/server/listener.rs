@@ -17,8 +17,9 @@ use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
+use tokio::sync::mpsc;
+use tokio_rustls::server::{StartHandshake, TlsStream};
+use tokio_rustls::{Accept, TlsAcceptor};
 
 use super::connections::{Close, Connection, ConnectionState, Connections, Deregistration};
 use super::deadline::{DeadlineTimer, WithDeadline};
@@ -26,6 +27,7 @@ use super::limits::{Limits, descriptors};
 use super::request_guard::RequestGuard;
 use super::request_head;
 use super::response_body::ResponseBody;
+use super::shared_port::{self, Begun};
 use super::shutdown::Shutdown;
 use super::tls::HTTP_2;
 use super::write_coalescing::coalesce;
@@ -51,7 +53,7 @@ pub const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// encodes a list and that of its connection take turns for each of these buffers.
 pub const MAX_SEND_BUFFER: usize = 256 * 1024;
 /// The pause after accepting fails, for example for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 static TLS_ERRORS: Counter = Counter::new(
     "apiserver_tls_handshake_errors_total",
@@ -74,9 +76,61 @@ pub trait Handler: Send + Sync + 'static {
 /// A bound socket that does not answer yet.
 pub struct Listener {
     tcp: TcpListener,
+    /// Connections from a port that it shares with others.
+    named: Option<mpsc::Receiver<Begun>>,
     tls: TlsAcceptor,
     max_streams: u32,
     limits: Limits,
+}
+
+/// A connection that is to be served.
+enum Accepted {
+    New(TcpStream),
+    Begun(StartHandshake<TcpStream>),
+}
+
+impl Accepted {
+    /// Goes on with the handshake.
+    fn accept(self, tls: &TlsAcceptor) -> Accept<TcpStream> {
+        let tcp = match &self {
+            Self::New(tcp) => tcp,
+            Self::Begun(begun) => &begun.io,
+        };
+        // Small answers must not wait for more to send; an error here shows up again at the first
+        // read.
+        let _ = tcp.set_nodelay(true);
+        match self {
+            Self::New(tcp) => tls.accept(tcp),
+            Self::Begun(begun) => begun.into_stream(tls.config().clone()),
+        }
+    }
+}
+
+/// Binds an address, and listens there.
+///
+/// # Errors
+/// The address is taken or not this machine's.
+pub fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    // A restarted server must not wait for the connections of its predecessor; Go sets this always,
+    // too.
+    socket.set_reuseaddr(true)?;
+    #[cfg(unix)]
+    if reuse_port {
+        socket.set_reuseport(true)?;
+    }
+    socket.bind(address)?;
+    // What is accepted inherits it.
+    SockRef::from(&socket).set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(TCP_KEEPALIVE)
+            .with_interval(TCP_KEEPALIVE),
+    )?;
+    socket.listen(BACKLOG)
 }
 
 impl Listener {
@@ -86,29 +140,11 @@ impl Listener {
     /// The address is taken or not this machine's.
     pub fn bind(serving: &Serving, tls: ServerConfig) -> std::io::Result<Self> {
         let address = SocketAddr::new(serving.bind_address, serving.port);
-        let socket = if address.is_ipv4() {
-            TcpSocket::new_v4()?
-        } else {
-            TcpSocket::new_v6()?
-        };
-        // A restarted server must not wait for the connections of its predecessor; Go sets this
-        // always, too.
-        socket.set_reuseaddr(true)?;
-        #[cfg(unix)]
-        if serving.reuse_port {
-            socket.set_reuseport(true)?;
-        }
-        socket.bind(address)?;
-        // What is accepted inherits it.
-        SockRef::from(&socket).set_tcp_keepalive(
-            &TcpKeepalive::new()
-                .with_time(TCP_KEEPALIVE)
-                .with_interval(TCP_KEEPALIVE),
-        )?;
-        let tcp = socket.listen(BACKLOG)?;
+        let tcp = listen(address, serving.reuse_port)?;
         let limits = Limits::of_descriptors(descriptors());
         Ok(Self {
             tcp,
+            named: None,
             tls: TlsAcceptor::from(Arc::new(tls)),
             max_streams: serving.max_streams,
             limits,
@@ -121,6 +157,13 @@ impl Listener {
         Self { limits, ..self }
     }
 
+    /// Returns the way by which it gets connections from a shared port, too.
+    pub fn share(&mut self) -> mpsc::Sender<Begun> {
+        let (server, named) = shared_port::channel();
+        self.named = Some(named);
+        server
+    }
+
     /// The address that it listens on, with the port that was chosen if 0 was asked for.
     ///
     /// # Errors
@@ -131,17 +174,18 @@ impl Listener {
 
     /// Serves until `shutdown` closes; then lets the requests that run finish, for as long at most
     /// as `drain`.
-    pub async fn serve<H: Handler>(self, handler: Arc<H>, shutdown: Shutdown, drain: Duration) {
+    pub async fn serve<H: Handler>(mut self, handler: Arc<H>, shutdown: Shutdown, drain: Duration) {
         let tasks = shutdown.tasks();
         let connections = Connections::new(self.limits.clone());
         let protocols = Arc::new(Protocols::new(self.max_streams, &self.limits));
         loop {
             let accepted = tokio::select! {
-                accepted = self.tcp.accept() => accepted,
+                accepted = self.tcp.accept() => accepted.map(|(tcp, remote)| (Accepted::New(tcp), remote)),
+                begun = next_named(&mut self.named) => Ok((Accepted::Begun(begun.handshake), begun.remote)),
                 () = shutdown.closed() => break,
             };
             match accepted {
-                Ok((tcp, remote)) => {
+                Ok((accepted, remote)) => {
                     let Some(state) = connections.admit() else {
                         continue;
                     };
@@ -155,7 +199,7 @@ impl Listener {
                     tasks.spawn(async move {
                         let _deregistration = Deregistration(state.clone());
                         tokio::select! {
-                            () = connection(tcp, remote, &tls, handshake, &protocols, handler, &state, shutdown) => {}
+                            () = connection(accepted, remote, &tls, handshake, &protocols, handler, &state, shutdown) => {}
                             () = state.aborted() => tracing::debug!("connection of {remote}: closed to make room for others"),
                         }
                     });
@@ -220,10 +264,23 @@ impl Protocols {
     }
 }
 
+/// Waits for a connection from a shared port.
+async fn next_named(named: &mut Option<mpsc::Receiver<Begun>>) -> Begun {
+    let next = match named {
+        Some(named) => named.recv().await,
+        None => None,
+    };
+    match next {
+        Some(begun) => begun,
+        // There is no such port.
+        None => std::future::pending().await,
+    }
+}
+
 /// One connection from its first byte to its last.
 #[allow(clippy::too_many_arguments)] // it is where they come together
 async fn connection<H: Handler>(
-    tcp: TcpStream,
+    accepted: Accepted,
     remote: SocketAddr,
     tls: &TlsAcceptor,
     handshake: Duration,
@@ -232,9 +289,7 @@ async fn connection<H: Handler>(
     state: &Arc<ConnectionState>,
     shutdown: Shutdown,
 ) {
-    // Small answers must not wait for more to send; an error here shows up again at the first read.
-    let _ = tcp.set_nodelay(true);
-    let stream = match tokio::time::timeout(handshake, tls.accept(tcp)).await {
+    let stream = match tokio::time::timeout(handshake, accepted.accept(tls)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(why)) => {
             TLS_ERRORS.inc(&[]);

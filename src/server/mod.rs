@@ -25,6 +25,7 @@ mod request_head;
 mod response_body;
 mod routes;
 pub mod run;
+pub mod shared_port;
 pub mod shutdown;
 mod storage_metrics;
 mod storage_overrides;

@@ -9,7 +9,7 @@ use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use bytes::Bytes;
 use prost::Message;
 
-use super::snapshot::Entry;
+use super::snapshot::{Entry, MAX_REVISION};
 use super::{Result, Revision, StorageError, Stored};
 use crate::base::clock::Clock;
 
@@ -30,6 +30,8 @@ const PAGE_SIZES: std::ops::RangeInclusive<usize> = 512..=65_536;
 const MAX_DEPTH: usize = 24;
 /// The length of a revision in etcd's bucket of keys, without the mark of a deletion.
 const REVISION_BYTES: usize = 17;
+/// The time that a lease may have left, at most: far more than etcd grants.
+const MAX_LEASE_SECONDS: i64 = 10_000_000_000;
 
 /// A key with its value in etcd's bucket (mvccpb.KeyValue).
 #[derive(Clone, PartialEq, Message)]
@@ -75,11 +77,19 @@ impl EtcdSnapshot {
         let failed = |why: &dyn std::fmt::Display| {
             StorageError::Internal(format!("{}: {why}", path.display()))
         };
+        // A pipe or a device may have no end.
+        if !std::fs::metadata(path).is_ok_and(|found| found.is_file()) {
+            return Err(failed(&"it is no regular file"));
+        }
         let bytes = std::fs::read(path).map_err(|error| failed(&error))?;
         Self::parse(bytes.into(), prefix, unchecked).map_err(|why| failed(&why))
     }
 
-    fn parse(mut bytes: Bytes, prefix: &str, unchecked: bool) -> std::result::Result<Self, String> {
+    /// Reads the bytes of a snapshot.
+    ///
+    /// # Errors
+    /// Those of [`EtcdSnapshot::read`].
+    pub fn parse(mut bytes: Bytes, prefix: &str, unchecked: bool) -> Outcome<Self> {
         // etcd takes a file with a hash for one by its length, too (etcdutl/snapshot).
         if bytes.len() % 512 == SHA256_OUTPUT_LEN {
             let hash = bytes.split_off(bytes.len() - SHA256_OUTPUT_LEN);
@@ -103,9 +113,12 @@ impl EtcdSnapshot {
             }
             if deleted {
                 standing.remove(&kv.key);
-            } else {
-                standing.insert(kv.key.clone(), kv);
+                return Ok(());
             }
+            if kv.mod_revision != main || !(1..=main).contains(&kv.create_revision) {
+                return Err("the revisions of a key contradict".to_owned());
+            }
+            standing.insert(kv.key.clone(), kv);
             Ok(())
         })?;
         let entries = standing.into_values().map(|kv| entry(kv, &leases));
@@ -137,6 +150,7 @@ fn entry(kv: KeyValue, leases: &HashMap<i64, i64>) -> std::result::Result<Entry,
 /// The main revision in a key of etcd's bucket, and whether it is a deletion's.
 fn revision_of(key: &[u8]) -> std::result::Result<(Revision, bool), String> {
     let main = key.first_chunk::<8>().map(|main| i64::from_be_bytes(*main));
+    let main = main.filter(|main| (0..=MAX_REVISION).contains(main));
     match (main, key.len()) {
         (Some(main), REVISION_BYTES) => Ok((main, false)),
         (Some(main), length) if length == REVISION_BYTES + 1 => Ok((main, true)),
@@ -177,7 +191,7 @@ impl File {
         let meta = newest.ok_or("it is no database of etcd")?;
         Ok(Self {
             // The root is read once for each bucket, and small buckets have no page.
-            pages_left: Cell::new(bytes.len() / meta.page_size + 8),
+            pages_left: Cell::new(2 * (bytes.len() / meta.page_size) + 8),
             bytes,
             page_size: meta.page_size,
             root: meta.root,
@@ -193,6 +207,7 @@ impl File {
                 0 => lease.ttl,
                 left => left,
             };
+            let seconds = seconds.clamp(0, MAX_LEASE_SECONDS);
             leases.insert(
                 lease.id,
                 now.saturating_add(seconds.saturating_mul(1_000_000)),
@@ -224,15 +239,20 @@ impl File {
         self.walk(page, MAX_DEPTH, &mut |_, key, value| each(key, value))
     }
 
-    /// The bytes from a page on.
+    /// A page with those that it overflows into.
     fn page(&self, number: u64) -> Outcome<Bytes> {
         let offset = usize::try_from(number)
             .ok()
             .and_then(|number| number.checked_mul(self.page_size))
             .filter(|offset| *offset < self.bytes.len());
-        Ok(self
+        let rest = self
             .bytes
-            .slice(offset.ok_or("a page lies behind its end")?..))
+            .slice(offset.ok_or("a page lies behind its end")?..);
+        let more = u32::from_le_bytes(array(&rest, 12)?) as usize;
+        self.pages_left
+            .set(self.pages_left.get().saturating_sub(more));
+        let length = self.page_size.saturating_mul(more.saturating_add(1));
+        Ok(rest.slice(..length.min(rest.len())))
     }
 
     fn walk(&self, page: Bytes, depth: usize, each: &mut Visit<'_>) -> Outcome<()> {
@@ -241,6 +261,8 @@ impl File {
         self.pages_left.set(left.ok_or("its trees share pages")?);
         let flags = u16::from_le_bytes(array(&page, 8)?);
         let count = usize::from(u16::from_le_bytes(array(&page, 10)?));
+        // Elements that share bytes would be more than the page has.
+        let mut unread = page.len();
         for at in (0..count).map(|i| PAGE_HEADER + i * ELEMENT) {
             match flags & (BRANCH | LEAF) {
                 BRANCH => self.walk(self.page(number(&page, at + 8)?)?, depth, each)?,
@@ -250,8 +272,10 @@ impl File {
                     let middle = start + field(2)? as usize;
                     let end = middle + field(3)? as usize;
                     if end > page.len() {
-                        return Err("an element lies behind its end".to_owned());
+                        return Err("an element lies behind its page".to_owned());
                     }
+                    let left = unread.checked_sub(end - start);
+                    unread = left.ok_or("the elements of a page share bytes")?;
                     each(field(0)?, &page[start..middle], page.slice(middle..end))?;
                 }
                 _ => return Err("a page is none of a tree".to_owned()),
@@ -491,6 +515,49 @@ mod tests {
         for pages in 0..6 {
             let _ = parse(bytes[..pages * SIZE].to_vec(), true);
         }
+    }
+
+    #[test]
+    fn lengths_and_revisions_that_lie_are_named() {
+        let with = |records: &[(u32, Vec<u8>, Vec<u8>)]| {
+            let mut bytes = file();
+            bytes.truncate(5 * SIZE);
+            bytes.extend(leaf(5, records));
+            parse(bytes, true)
+        };
+        assert!(with(&[record(8, "", "/registry/b", "b", 8)]).is_ok());
+        for (main, created) in [(8, 9), (8, 0), (8, -1)] {
+            let why = with(&[record(main, "", "/registry/b", "b", created)]).unwrap_err();
+            assert_eq!(why, "the revisions of a key contradict");
+        }
+        for main in [-1, i64::MAX, MAX_REVISION + 1] {
+            let why = with(&[record(main, "", "/registry/b", "b", 1)]).unwrap_err();
+            assert_eq!(why, "a revision is none");
+        }
+        // Many elements of the same bytes.
+        let (_, key, value) = record(8, "", "/registry/b", &"b".repeat(1500), 8);
+        let mut page = leaf(5, &[]);
+        let place = SIZE - key.len() - value.len();
+        put(&mut page, 10, &100_u16.to_le_bytes());
+        for i in 0..100 {
+            let at = PAGE_HEADER + i * ELEMENT;
+            let fields = [0, place - at, key.len(), value.len()];
+            for (field, number) in fields.into_iter().enumerate() {
+                put(&mut page, at + 4 * field, &(number as u32).to_le_bytes());
+            }
+        }
+        put(&mut page, place, &[key, value].concat());
+        let mut bytes = file();
+        bytes.truncate(5 * SIZE);
+        bytes.extend(page);
+        let why = parse(bytes, true).unwrap_err();
+        assert_eq!(why, "the elements of a page share bytes");
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_read() {
+        let why = EtcdSnapshot::read(Path::new("/dev/zero"), "/", true).unwrap_err();
+        assert!(why.to_string().contains("no regular file"), "{why}");
     }
 
     #[test]

@@ -21,6 +21,8 @@ const END: u8 = 0;
 /// The longest key and value that are read: far more than any store takes.
 const MAX_KEY_BYTES: usize = 64 << 10;
 const MAX_VALUE_BYTES: usize = 64 << 20;
+/// The last revision that a store may begin with: those behind it are for its writes.
+pub const MAX_REVISION: Revision = i64::MAX / 2;
 
 /// An error of reading or writing a snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -177,8 +179,10 @@ impl<R: Read> Reader<R> {
             return Err(SnapshotError::Newer);
         }
         reader.summary.revision = reader.number()?;
-        if reader.summary.revision < 1 {
-            return Err(SnapshotError::Damaged("its revision is not positive"));
+        if !(1..=MAX_REVISION).contains(&reader.summary.revision) {
+            return Err(SnapshotError::Damaged(
+                "its revision is not positive, or too large",
+            ));
         }
         Ok(reader)
     }

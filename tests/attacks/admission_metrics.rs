@@ -11,8 +11,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// The values of the metrics of admission, by name and labels.
 async fn metrics(server: &TestServer) -> Vec<(String, String)> {
-    let answer = ask("GET", "/metrics").send(server).await;
-    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    let text = server.metrics().await;
     let lines = text
         .lines()
         .filter(|line| line.starts_with("apiserver_admission_"));

@@ -16,9 +16,9 @@ use tokio::sync::{Mutex, mpsc};
 
 use super::connections::Http2;
 use super::fairness::one_seat;
-use super::overload::{eventually, let_users};
+use super::overload::let_users;
 use super::support::webhook::{Identity, Reply, Seen, Webhook};
-use super::support::{ADMIN, Store, TestServer, USER, http as wire};
+use super::support::{self, ADMIN, Store, TestServer, USER, http as wire};
 use super::{PATIENCE, ask, both, embedded, start};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -156,8 +156,7 @@ async fn conditions_tell_why_a_server_is_not_available() {
             message,
             "endpointslices for service/none in \"default\" have no addresses with port name \"https\""
         );
-        let metrics = ask("GET", "/metrics").send(server).await;
-        let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
+        let metrics = server.metrics().await;
         for line in [
             "aggregator_unavailable_apiservice{name=\"v1.none.example.com\"} 1",
             "aggregator_unavailable_apiservice{name=\"v1.apps\"} 0",
@@ -358,7 +357,7 @@ async fn watches_of_a_silent_server_take_no_seats() {
         watches.push(tokio::spawn(async move {
             client.get(&path, USER).await.map(|answer| answer.status())
         }));
-        eventually(async || {
+        support::until("it comes", async || {
             assert!(!watches.iter().any(tokio::task::JoinHandle::is_finished));
             let asked = extension.seen();
             let watching = asked.iter().filter(|seen| seen.uri.contains("watch="));

@@ -13,6 +13,7 @@ use base64::prelude::BASE64_STANDARD;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
+use super::overload::metric;
 use super::support::webhook::{Reply, Seen, Webhook};
 use super::support::{Store, TestServer, USER};
 use super::{Ask, ask, start};
@@ -446,15 +447,6 @@ async fn webhooks_annotate_events() {
     }
 }
 
-/// The value of a metric.
-async fn metric(server: &TestServer, name: &str) -> u64 {
-    let metrics = ask("GET", "/metrics").send(server).await.body;
-    let metrics = String::from_utf8_lossy(&metrics).into_owned();
-    let line = metrics.lines().find(|line| line.starts_with(name));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
-        .unwrap_or(0)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_refuses_requests_in_strict_mode_alone() {
     let world = World::new(&["{level: Metadata}"]);
@@ -472,8 +464,8 @@ async fn a_full_disk_refuses_requests_in_strict_mode_alone() {
         "Internal Server Error: \"/version\": failed to store audit event\n"
     );
     assert_eq!(
-        metric(&server, "apiserver_audit_requests_rejected_total ").await,
-        1
+        metric(&server, "apiserver_audit_requests_rejected_total ", &[]).await,
+        1.0
     );
     let refused = ask("POST", CONFIG_MAPS)
         .json(&config_map("a"))
@@ -485,13 +477,21 @@ async fn a_full_disk_refuses_requests_in_strict_mode_alone() {
     let world = World::new(&["{level: Metadata}"]);
     let server = world.start(&["--audit-log-path=/dev/full"]).await;
     assert_eq!(ask("GET", "/version").status(&server).await, 200);
-    assert!(metric(&server, "apiserver_audit_error_total{plugin=\"log\"}").await >= 2);
+    assert!(metric(&server, "apiserver_audit_error_total{plugin=\"log\"}", &[]).await >= 2.0);
     assert_eq!(
-        metric(&server, "apiserver_audit_requests_rejected_total ").await,
-        0
+        metric(&server, "apiserver_audit_requests_rejected_total ", &[]).await,
+        0.0
     );
-    assert!(metric(&server, "apiserver_audit_event_total ").await >= 2);
-    assert!(metric(&server, "apiserver_audit_level_total{level=\"Metadata\"}").await >= 1);
+    assert!(metric(&server, "apiserver_audit_event_total ", &[]).await >= 2.0);
+    assert!(
+        metric(
+            &server,
+            "apiserver_audit_level_total{level=\"Metadata\"}",
+            &[]
+        )
+        .await
+            >= 1.0
+    );
 }
 
 /// The names of the logs in a folder.
@@ -723,7 +723,15 @@ async fn a_webhook_that_hangs_delays_nobody_in_batch_mode() {
         "{:?}",
         begun.elapsed()
     );
-    assert!(metric(&server, "apiserver_audit_error_total{plugin=\"buffered\"}").await > 0);
+    assert!(
+        metric(
+            &server,
+            "apiserver_audit_error_total{plugin=\"buffered\"}",
+            &[]
+        )
+        .await
+            > 0.0
+    );
     drop(server);
 
     // In strict mode the request waits, and fails if nobody takes its event.

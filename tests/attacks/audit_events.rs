@@ -2,16 +2,14 @@
 //! part of the last event (apiserver `endpoints/filters/audit_test.go`, `test/integration/
 //! controlplane/audit`).
 
-use std::time::Duration;
-
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::audit::{World, told};
 use super::support::webhook::{Identity, Reply, Seen, Webhook};
-use super::support::{TestServer, USER};
-use super::{Ask, PATIENCE, ask};
+use super::support::{TestServer, USER, until};
+use super::{Ask, ask};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
@@ -346,7 +344,7 @@ async fn one_seat(server: &TestServer) {
         let (_, level) = ask("GET", &level).answer(server).await;
         uid.is_some_and(|uid| level["metadata"]["uid"] == uid.to_str().unwrap())
     };
-    eventually(is_one).await;
+    until("it comes", is_one).await;
 }
 
 fn as_bob(request: Ask<'_>) -> Ask<'_> {
@@ -356,17 +354,6 @@ fn as_bob(request: Ask<'_>) -> Ask<'_> {
 async fn create(server: &TestServer, path: &str, object: &Value) {
     let (status, made) = ask("POST", path).json(object).answer(server).await;
     assert_eq!(status, 201, "{path}: {made}");
-}
-
-async fn eventually(holds: impl AsyncFn() -> bool) {
-    let end = tokio::time::Instant::now() + PATIENCE;
-    while !holds().await {
-        assert!(
-            tokio::time::Instant::now() < end,
-            "it does not come to hold"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Denies what is created with the name `denied`, and does not answer for `hangs`.
@@ -446,7 +433,7 @@ async fn what_others_answer_is_told() {
                 .iter()
                 .any(|seen| seen.body["request"]["userInfo"]["username"] == "bob")
         };
-        eventually(holds).await;
+        until("it comes", holds).await;
         let row = Row {
             id: "rejected",
             request: as_bob(ask("GET", "/version")),
@@ -490,5 +477,8 @@ async fn set_up(server: &TestServer, webhook: &Webhook, extension: &Webhook) {
         create(server, path, &object).await;
     }
     let thing = "/apis/wardle.example.com/v1/namespaces/default/things/a";
-    eventually(async || ask("GET", thing).status(server).await == 200).await;
+    until("it comes", async || {
+        ask("GET", thing).status(server).await == 200
+    })
+    .await;
 }

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -12,8 +11,6 @@ use super::support::{Store, TestServer, USER};
 use super::{ask, start};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
-/// Time limit for a change of a file to be noticed; with SIGHUP it takes a second.
-const NOTICED: Duration = Duration::from_secs(60);
 
 /// A folder with the files of one server.
 struct World {
@@ -99,24 +96,9 @@ fn review(status: Value) -> Reply {
     }))
 }
 
-async fn metrics(server: &TestServer) -> String {
-    let answer = ask("GET", "/metrics").send(server).await;
-    String::from_utf8(answer.body.to_vec()).unwrap()
-}
-
 async fn assert_metric(server: &TestServer, line: &str) {
-    let found = metrics(server).await;
+    let found = server.metrics().await;
     assert!(found.contains(line), "{line} is not in\n{found}");
-}
-
-/// Sends SIGHUP until something holds.
-async fn until(server: &TestServer, what: &str, holds: impl AsyncFn() -> bool) {
-    let start = Instant::now();
-    server.hang_up();
-    while !holds().await {
-        assert!(start.elapsed() < NOTICED, "{what}\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 #[tokio::test]
@@ -489,13 +471,12 @@ async fn a_configuration_that_changes_is_taken_unless_it_is_wrong() {
     .await;
 
     world.write(json!([rbac(), world.webhook(json!({}))]));
-    until(&server, "the webhook is not asked", async || {
-        user().await == 200
-    })
-    .await;
+    server
+        .hang_up_until("the webhook is not asked", async || user().await == 200)
+        .await;
 
     let failures = async || {
-        let found = metrics(&server).await;
+        let found = server.metrics().await;
         let name = format!("{controller}_automatic_reloads_total{{");
         let mut lines = found
             .lines()
@@ -519,14 +500,15 @@ async fn a_configuration_that_changes_is_taken_unless_it_is_wrong() {
         ),
     ] {
         world.write_text(text);
-        until(&server, why, async || failures().await == Some(count)).await;
+        server
+            .hang_up_until(why, async || failures().await == Some(count))
+            .await;
         let log = server.log();
         assert!(log.contains(why), "{why} is not in\n{log}");
         assert_eq!(user().await, 200, "{why}");
     }
     world.write(json!([rbac()]));
-    until(&server, "the webhook is still asked", async || {
-        user().await == 403
-    })
-    .await;
+    server
+        .hang_up_until("the webhook is still asked", async || user().await == 403)
+        .await;
 }

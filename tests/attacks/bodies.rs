@@ -3,11 +3,10 @@
 //! server ([`PEAK_MEMORY`]) are far below that.
 
 use std::fmt::Write;
-use std::fs;
 
 use serde_json::{Value, json};
 
-use super::support::{Store, TestServer, USER};
+use super::support::{Store, TestServer, USER, until};
 use super::{Ask, JSON, ask, both, start};
 
 /// The maximum memory that the server may ever have had, in KiB. It is built without optimisation
@@ -43,16 +42,8 @@ async fn alone(attack: impl AsyncFn(&TestServer)) {
 /// Checks that the server still answers, and how much memory it ever had.
 async fn survived(server: &TestServer) {
     assert_eq!(ask("GET", "/readyz").status(server).await, 200);
-    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
-    let peak = status.lines().find_map(|line| {
-        line.strip_prefix("VmHWM:")?
-            .trim()
-            .strip_suffix(" kB")?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    });
-    assert!(peak.unwrap() < PEAK_MEMORY, "{} KiB", peak.unwrap());
+    let peak = server.memory_kib("VmHWM");
+    assert!(peak < PEAK_MEMORY, "{peak} KiB");
 }
 
 /// Sends a request whose answer must be small, and have one of these codes.
@@ -112,7 +103,10 @@ async fn define_widgets(server: &TestServer) {
             .await,
         201
     );
-    while ask("GET", WIDGETS).status(server).await != 200 {}
+    until("widgets are served", async || {
+        ask("GET", WIDGETS).status(server).await == 200
+    })
+    .await;
 }
 
 /// Creates the service account that pods have.
@@ -670,7 +664,10 @@ async fn schemas_and_objects_do_not_multiply() {
         });
         let request = ask("POST", DEFINITIONS).json(&definition);
         expect("the definition", &[201], request, server).await;
-        while ask("GET", WIDGETS).status(server).await != 200 {}
+        until("widgets are served", async || {
+            ask("GET", WIDGETS).status(server).await == 200
+        })
+        .await;
 
         let dry = format!("{WIDGETS}?dryRun=All");
         let last = list(100_000, |_| "\"v29999\"".to_owned());

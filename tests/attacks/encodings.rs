@@ -5,7 +5,8 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
 use super::{ask, both};
-use crate::support::{ADMIN, TestServer, http as wire};
+use crate::overload::metric;
+use crate::support::{ADMIN, TestServer, http as wire, until};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
@@ -69,7 +70,7 @@ async fn objects_are_never_shown_as_an_old_definition_has_them() {
     both(&[], async |server| {
         let created = ask("POST", DEFINITIONS).json(&definition("red"));
         assert_eq!(created.status(server).await, 201);
-        while ask("GET", WIDGETS).status(server).await != 200 {}
+        until("widgets are served", async || ask("GET", WIDGETS).status(server).await == 200).await;
         // Stored before there was a default for it.
         let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "one"}, "spec": {}});
         let mut bare = definition("red");
@@ -91,17 +92,6 @@ async fn objects_are_never_shown_as_an_old_definition_has_them() {
         }
     })
     .await;
-}
-
-/// The value of a metric without labels.
-async fn metric(server: &TestServer, name: &str) -> f64 {
-    let text = ask("GET", "/metrics").send(server).await.body;
-    let text = String::from_utf8(text.to_vec()).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap_or_else(|| panic!("no {name} in {text}"))
-        .trim()
-        .parse()
-        .unwrap()
 }
 
 #[tokio::test]
@@ -133,21 +123,21 @@ async fn the_budget_of_encoded_objects_is_obeyed_and_shown() {
     .await;
     let without = answers(&none).await;
     assert_eq!(
-        metric(&none, "keelson_encoded_object_cache_bytes").await,
+        metric(&none, "keelson_encoded_object_cache_bytes", &[]).await,
         0.0
     );
     assert_eq!(
-        metric(&none, "keelson_encoded_object_cache_hits_total").await,
+        metric(&none, "keelson_encoded_object_cache_hits_total", &[]).await,
         0.0
     );
     let folder = tempfile::tempdir().unwrap();
     let some = super::start(folder.path(), crate::support::Store::Embedded, &[]).await;
     assert_eq!(answers(&some).await, without);
-    assert!(metric(&some, "keelson_encoded_object_cache_bytes").await > 2000.0);
-    assert!(metric(&some, "keelson_encoded_object_cache_hits_total").await > 0.0);
-    assert!(metric(&some, "keelson_encoded_object_cache_misses_total").await > 0.0);
+    assert!(metric(&some, "keelson_encoded_object_cache_bytes", &[]).await > 2000.0);
+    assert!(metric(&some, "keelson_encoded_object_cache_hits_total", &[]).await > 0.0);
+    assert!(metric(&some, "keelson_encoded_object_cache_misses_total", &[]).await > 0.0);
     assert_eq!(
-        metric(&some, "keelson_encoded_object_cache_evictions_total").await,
+        metric(&some, "keelson_encoded_object_cache_evictions_total", &[]).await,
         0.0
     );
 }

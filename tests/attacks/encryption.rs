@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tonic::{Request, Response, Status};
 
 use super::support::etcd::Etcd;
-use super::support::{Store, TestServer};
+use super::support::{Store, TestServer, until};
 use super::{ask, start};
 use plugin_api::key_management_service_server::{KeyManagementService, KeyManagementServiceServer};
 use plugin_api::{
@@ -27,23 +27,11 @@ mod plugin_api {
     include!(concat!(env!("OUT_DIR"), "/v2.rs"));
 }
 
-/// Time limit for the server to notice a change, or to recover.
-const NOTICED: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(50);
 /// The text that must not be found in a store.
 const HIDDEN: &str = "hidden-plain-text";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const KEY_ONE: &str = "{name: one, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}";
 const KEY_TWO: &str = "{name: two, secret: ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA=}";
-
-/// Waits until something is so.
-async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
-    let end = Instant::now() + NOTICED;
-    while !holds().await {
-        assert!(Instant::now() < end, "{what}: not within {NOTICED:?}");
-        tokio::time::sleep(LOOK).await;
-    }
-}
 
 /// A KMS plugin that can be told to misbehave. It "encrypts" with exclusive or.
 #[derive(Default)]
@@ -314,7 +302,7 @@ async fn hide(folder: &Path, store: Store<'_>, plugin: &Listening) -> TestServer
     let mut server = start(folder, store, &[&config]).await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     create(&server, definitions, &definition()).await;
-    eventually("pandas are served", async || {
+    until("pandas are served", async || {
         ask("GET", "/apis/example.com/v1/namespaces/default/pandas")
             .status(&server)
             .await
@@ -387,8 +375,7 @@ async fn every_provider_hides_what_is_stored() {
         plugin.plugin.decrypted.load(Ordering::Relaxed) <= 32,
         "keys are kept"
     );
-    let metrics = ask("GET", "/metrics").send(&server).await.body;
-    let metrics = String::from_utf8_lossy(&metrics).into_owned();
+    let metrics = server.metrics().await;
     for line in [
         "apiserver_storage_transformation_operations_total{resource=\"secrets\",status=\"OK\",transformation_type=\"from_storage\",transformer_prefix=\"k8s:enc:aescbc:v1:\"}",
         "apiserver_storage_transformation_operations_total{resource=\"pandas.example.com\",status=\"OK\",transformation_type=\"from_storage\",transformer_prefix=\"k8s:enc:kms:v2:vault:\"}",
@@ -420,7 +407,7 @@ async fn values_that_were_tampered_with_are_refused() {
         .await
         .unwrap();
     let path = format!("{SECRETS}/b");
-    eventually("the change is seen", async || {
+    until("the change is seen", async || {
         ask("GET", &path).status(&server).await == 500
     })
     .await;
@@ -448,7 +435,7 @@ async fn values_that_were_tampered_with_are_refused() {
         .put("/registry/secrets/default/b", plain, None)
         .await
         .unwrap();
-    eventually("the change is seen", async || {
+    until("the change is seen", async || {
         let (_, answer) = ask("GET", &path).answer(&server).await;
         answer["message"] == "Internal error occurred: no matching prefix found"
     })
@@ -514,8 +501,7 @@ async fn a_write_that_changes_nothing_encrypts_with_the_new_key() {
 
 /// The number of reloads that ended like that.
 async fn reloads(server: &TestServer, status: &str) -> u64 {
-    let metrics = ask("GET", "/metrics").send(server).await.body;
-    let metrics = String::from_utf8_lossy(&metrics).into_owned();
+    let metrics = server.metrics().await;
     let name = "apiserver_encryption_config_controller_automatic_reloads_total{";
     let status = format!("status=\"{status}\"");
     let line = metrics
@@ -546,7 +532,7 @@ async fn a_changed_configuration_is_brought_into_force() {
     // A wrong file changes nothing, and is told of.
     fs::write(folder.join("encryption.yaml"), "kind: Pod").unwrap();
     server.hang_up();
-    eventually("the failure is counted", async || {
+    until("the failure is counted", async || {
         reloads(&server, "failure").await > 0
     })
     .await;
@@ -558,7 +544,7 @@ async fn a_changed_configuration_is_brought_into_force() {
 
     configure(folder, &[("secrets", &[&both])]);
     server.hang_up();
-    eventually("the success is counted", async || {
+    until("the success is counted", async || {
         reloads(&server, "success").await > 0
     })
     .await;
@@ -571,7 +557,7 @@ async fn a_changed_configuration_is_brought_into_force() {
     // A key that comes back makes readable what was not.
     configure(folder, &[("secrets", &[&one])]);
     server.hang_up();
-    eventually("the key is gone", async || {
+    until("the key is gone", async || {
         reloads(&server, "success").await > 1
     })
     .await;
@@ -585,17 +571,17 @@ async fn a_changed_configuration_is_brought_into_force() {
         .await
         .unwrap();
     let path = format!("{SECRETS}/a");
-    eventually("it is unreadable", async || {
+    until("it is unreadable", async || {
         ask("GET", &path).status(&server).await == 500
     })
     .await;
     configure(folder, &[("secrets", &[&both])]);
     server.hang_up();
-    eventually("it is readable", async || {
+    until("it is readable", async || {
         ask("GET", &path).status(&server).await == 200
     })
     .await;
-    eventually("so is the list", async || {
+    until("so is the list", async || {
         ask("GET", SECRETS).status(&server).await == 200
     })
     .await;
@@ -677,7 +663,7 @@ async fn a_hostile_plugin_harms_nothing_but_what_it_encrypts() {
     plugin.hangs.store(true, Ordering::Relaxed);
     assert_eq!(ask("GET", &path).status(&server).await, 200);
     create(&server, SECRETS, &secret("b")).await;
-    eventually("it is not healthy", async || {
+    until("it is not healthy", async || {
         ask("GET", "/healthz/kms-providers").status(&server).await == 500
     })
     .await;
@@ -703,7 +689,7 @@ async fn a_hostile_plugin_harms_nothing_but_what_it_encrypts() {
         .await;
     assert_eq!(status, 500, "{answer}");
     plugin.hangs.store(false, Ordering::Relaxed);
-    eventually("it recovers", async || {
+    until("it recovers", async || {
         ask("GET", &path).status(&restarted).await == 200
     })
     .await;
@@ -715,7 +701,7 @@ async fn a_hostile_plugin_harms_nothing_but_what_it_encrypts() {
     let second = start(other.path(), Store::Etcd(&etcd.endpoint()), &[&config]).await;
     plugin.lies.store(true, Ordering::Relaxed);
     create(&second, SECRETS, &secret("d")).await;
-    eventually("d is refused", async || {
+    until("d is refused", async || {
         ask("GET", &format!("{SECRETS}/d")).status(&restarted).await == 500
     })
     .await;
@@ -730,7 +716,7 @@ async fn a_hostile_plugin_harms_nothing_but_what_it_encrypts() {
 
     // It names another key with each answer, then dies.
     plugin.flutters.store(true, Ordering::Relaxed);
-    eventually("fluttering keys are not healthy", async || {
+    until("fluttering keys are not healthy", async || {
         ask("GET", "/healthz/kms-providers")
             .status(&restarted)
             .await
@@ -742,7 +728,7 @@ async fn a_hostile_plugin_harms_nothing_but_what_it_encrypts() {
     others_go_on(&restarted).await;
     plugin.flutters.store(false, Ordering::Relaxed);
     let _back = Listening::with(folder, plugin.clone());
-    eventually("it is healthy again", async || {
+    until("it is healthy again", async || {
         ask("GET", "/healthz/kms-providers")
             .status(&restarted)
             .await

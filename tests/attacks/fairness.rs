@@ -6,9 +6,9 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::connections::Http2;
-use crate::overload::{MAPS, eventually, fill, let_users, metric};
+use crate::overload::{MAPS, fill, let_users, metric};
 use crate::support::http::Answer;
-use crate::support::{ADMIN, TestServer, USER};
+use crate::support::{ADMIN, TestServer, USER, until};
 use crate::{ask, both, embedded};
 
 const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
@@ -40,7 +40,10 @@ pub async fn one_seat(server: &TestServer, response: Value) -> (String, String) 
     assert_eq!(status, 201, "{schema}");
     let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap().to_owned();
     let uids = (uid(&level), uid(&schema));
-    eventually(async || header(&version(server).await, LEVEL_UID) == uids.0).await;
+    until("it comes", async || {
+        header(&version(server).await, LEVEL_UID) == uids.0
+    })
+    .await;
     uids
 }
 
@@ -94,21 +97,21 @@ async fn an_abuser_does_not_starve_others() {
                 (client, answer)
             }));
         }
-        eventually(async || waiting(server).await == 5.0).await;
+        until("it comes", async || waiting(server).await == 5.0).await;
         let bob = ask("GET", "/version").header("Impersonate-User", "bob");
         let release = async {
-            eventually(async || waiting(server).await == 6.0).await;
+            until("it comes", async || waiting(server).await == 6.0).await;
             assert_exempt_requests_pass(server).await;
             assert_bob_waits(server).await;
             drop(first);
         };
         let (bob, ()) = futures::join!(bob.status(server), release);
         assert_eq!(bob, 200, "he is not behind all that came before");
-        eventually(async || waiting(server).await == 4.0).await;
+        until("it comes", async || waiting(server).await == 4.0).await;
         for other in others {
             other.abort();
         }
-        eventually(async || waiting(server).await == 0.0).await;
+        until("it comes", async || waiting(server).await == 0.0).await;
     })
     .await;
 }
@@ -163,7 +166,7 @@ async fn requests_beyond_the_seats_are_rejected_with_the_uids_of_their_level() {
         }
         // The seat is free again when the answer has been read.
         list.into_body().collect().await.unwrap();
-        eventually(async || version(server).await.status == 200).await;
+        until("it comes", async || version(server).await.status == 200).await;
     })
     .await;
 }
@@ -187,7 +190,7 @@ async fn a_full_queue_and_a_long_wait_are_rejected() {
         answer.status
     };
     let third = async {
-        eventually(async || waiting(&server).await == 1.0).await;
+        until("it comes", async || waiting(&server).await == 1.0).await;
         version(&server).await.status
     };
     assert_eq!(futures::join!(second, third), (429, 429));
@@ -221,12 +224,12 @@ async fn a_request_that_is_given_up_leaves_its_queue() {
     let (mut second, mut third) = (Http2::to(&server).await, Http2::to(&server).await);
     let given_up = tokio::spawn(async move { second.status("/version", USER).await });
     let kept = tokio::spawn(async move { third.status("/version", USER).await });
-    eventually(async || waiting(&server).await == 2.0).await;
+    until("it comes", async || waiting(&server).await == 2.0).await;
     given_up.abort();
-    eventually(async || waiting(&server).await == 1.0).await;
+    until("it comes", async || waiting(&server).await == 1.0).await;
     drop(list);
     assert_eq!(kept.await.unwrap(), 200);
-    eventually(async || {
+    until("it comes", async || {
         let name = "apiserver_flowcontrol_current_executing_seats";
         metric(&server, name, &["flow_schema=\"narrow\""]).await == 0.0
     })
@@ -250,11 +253,14 @@ async fn watches_keep_no_seats() {
         }
         assert_eq!(watch.status(), 200);
         watches.push(watch);
-        eventually(async || version(&server).await.status == 200).await;
+        until("it comes", async || version(&server).await.status == 200).await;
     }
     assert!(watches.len() > 10);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-    eventually(async || ask("POST", MAPS).by(USER).json(&map).status(&server).await != 429).await;
+    until("it comes", async || {
+        ask("POST", MAPS).by(USER).json(&map).status(&server).await != 429
+    })
+    .await;
     let name = "apiserver_flowcontrol_watch_count_samples_sum";
     let seen = metric(&server, name, &["flow_schema=\"narrow\""]).await;
     assert!(seen >= watches.len() as f64, "{seen}");
@@ -288,7 +294,7 @@ async fn changes_of_the_objects_take_effect() {
         let path = format!("{LEVELS}/narrow");
         let changed = ask("PATCH", &path).body(media, patch.to_string());
         assert_eq!(changed.status(server).await, 200);
-        eventually(async || limit("nominal_limit").await == 10.0).await;
+        until("it comes", async || limit("nominal_limit").await == 10.0).await;
         assert_eq!(
             (limit("lower_limit").await, limit("upper_limit").await),
             (5.0, 10.0)
@@ -296,13 +302,13 @@ async fn changes_of_the_objects_take_effect() {
 
         // Without the level, the flow schema counts no more and says so.
         assert_eq!(ask("DELETE", &path).status(server).await, 200);
-        eventually(async || {
+        until("it comes", async || {
             ![level.as_str(), "none"].contains(&header(&version(server).await, LEVEL_UID).as_str())
         })
         .await;
         assert_ne!(header(&version(server).await, SCHEMA_UID), schema);
         let path = format!("{SCHEMAS}/narrow");
-        eventually(async || {
+        until("it comes", async || {
             let (_, schema) = ask("GET", &path).answer(server).await;
             schema["status"]["conditions"][0]["status"] == "True"
         })
@@ -318,7 +324,10 @@ async fn changes_of_the_objects_take_effect() {
                 .await,
             200
         );
-        eventually(async || header(&version(server).await, SCHEMA_UID).is_empty()).await;
+        until("it comes", async || {
+            header(&version(server).await, SCHEMA_UID).is_empty()
+        })
+        .await;
         assert_eq!(version(server).await.status, 200);
         assert_eq!(ask("GET", "/version").by(ADMIN).status(server).await, 200);
     })

@@ -31,14 +31,6 @@ const FLOOD_MEMORY: u64 = 96 * 1024;
 /// The requests of another client that are answered during a flood.
 const SERVED: usize = 30;
 
-/// The peak of the memory of a server, in KiB.
-fn peak(server: &TestServer) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    kib.and_then(|kib| kib.trim().parse().ok()).unwrap()
-}
-
 /// The number of files that a server has open.
 fn open_files(server: &TestServer) -> usize {
     let files = fs::read_dir(format!("/proc/{}/fd", server.id()));
@@ -144,7 +136,7 @@ async fn floods_of_frames_cost_little_and_stop_nobody() {
     ];
     both(&[], async |server| {
         for (attack, start, next) in &attacks {
-            let before = peak(server);
+            let before = server.memory_kib("VmHWM");
             let served = async {
                 for _ in 0..SERVED {
                     let status = ask("GET", NAMESPACE).status(server).await;
@@ -159,7 +151,7 @@ async fn floods_of_frames_cost_little_and_stop_nobody() {
                     std::future::pending().await
                 } => {}
             }
-            let more = peak(server).saturating_sub(before);
+            let more = server.memory_kib("VmHWM").saturating_sub(before);
             assert!(more < FLOOD_MEMORY, "{attack} costs {more} KiB");
         }
         assert!(!server.log().contains("panicked"), "{}", server.log());
@@ -186,7 +178,7 @@ async fn streams_without_a_window_hold_little() {
         let map = json!({"metadata": {"name": format!("large-{at}")}, "data": {"text": "x".repeat(200_000)}});
         assert_eq!(ask("POST", MAPS).json(&map).status(&server).await, 201);
     }
-    let before = peak(&server);
+    let before = server.memory_kib("VmHWM");
     let mut held = Vec::new();
     for _ in 0..8 {
         let mut client = RawHttp2::to(&server).await;
@@ -210,7 +202,7 @@ async fn streams_without_a_window_hold_little() {
         let map = json!({"metadata": {"name": format!("small-{at}")}});
         assert_eq!(ask("POST", MAPS).json(&map).status(&server).await, 201);
     }
-    let more = peak(&server).saturating_sub(before);
+    let more = server.memory_kib("VmHWM").saturating_sub(before);
     let bound = FLOOD_MEMORY + READS as u64 * 1024;
     assert!(more < bound, "{more} KiB for {} streams", held.len() * 100);
 }

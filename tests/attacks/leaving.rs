@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::connections::RawHttp2;
-use crate::overload::{MAPS, eventually};
+use crate::overload::MAPS;
 use crate::support::etcd::Etcd;
 use crate::support::http::Answer;
-use crate::support::{ADMIN, Store, TestServer};
+use crate::support::{ADMIN, Store, TestServer, until};
 use crate::{PATIENCE, ask, embedded, wire};
 
 /// A POST of which the server awaits the body, and the body.
@@ -52,7 +52,10 @@ async fn new_requests_are_sent_elsewhere_while_others_finish() {
     let (_folder, mut server) = embedded(&["--shutdown-send-retry-after"]).await;
     let (mut running, body) = begun_post(&server, "late").await;
     server.process().terminate();
-    eventually(async || ask("GET", "/version").status(&server).await == 429).await;
+    until("it comes", async || {
+        ask("GET", "/version").status(&server).await == 429
+    })
+    .await;
     let refused = ask("GET", "/version").send(&server).await;
     assert_eq!(refused.status, 429);
     assert_eq!(

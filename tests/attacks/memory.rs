@@ -1,10 +1,8 @@
 //! Requests share a bounded memory: what would exceed it waits, or is to come again.
 
-use std::fs;
-
 use serde_json::json;
 
-use super::support::{Store, TestServer};
+use super::support::{Store, TestServer, until};
 use super::{JSON, ask, start};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -25,19 +23,8 @@ async fn define_heaps(server: &TestServer) {
         "spec": {"group": "example.com", "scope": "Namespaced", "versions": [version], "names": names}});
     let made = ask("POST", DEFINITIONS).json(&definition);
     assert_eq!(made.status(server).await, 201);
-    while ask("GET", HEAPS).status(server).await != 200 {}
-}
-
-async fn metrics(server: &TestServer) -> String {
-    let answer = ask("GET", "/metrics").send(server).await;
-    String::from_utf8(answer.body.to_vec()).unwrap()
-}
-
-fn peak(server: &TestServer) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok())
-        .unwrap()
+    let served = async || ask("GET", HEAPS).status(server).await == 200;
+    until("heaps are served", served).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +54,8 @@ async fn large_bodies_wait_for_memory() {
     assert!(all.iter().all(|code| matches!(code, 201 | 429)), "{all:?}");
     assert!(all.contains(&201), "{all:?}");
     assert!(matches!(small, 201 | 429), "{small}");
-    assert!(peak(&server) < PEAK_MEMORY, "{} KiB", peak(&server));
+    let peak = server.memory_kib("VmHWM");
+    assert!(peak < PEAK_MEMORY, "{peak} KiB");
 
     // Each of its two pools has room for the largest body there may be.
     let wanted = [
@@ -79,7 +67,7 @@ async fn large_bodies_wait_for_memory() {
     // A request gives its memory back a moment after its answer.
     let begun = std::time::Instant::now();
     loop {
-        let shown = metrics(&server).await;
+        let shown = server.metrics().await;
         let missing = wanted
             .iter()
             .find(|line| !shown.lines().any(|one| one == **line));

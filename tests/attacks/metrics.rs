@@ -35,12 +35,6 @@ fn table() -> Vec<Known> {
     known.collect()
 }
 
-async fn page(server: &TestServer) -> String {
-    let answer = ask("GET", "/metrics").send(server).await;
-    assert_eq!(answer.status, 200);
-    String::from_utf8(answer.body.to_vec()).unwrap()
-}
-
 /// The types of the metrics of a page that have a series.
 fn families(page: &str) -> BTreeMap<&str, &str> {
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
@@ -149,7 +143,7 @@ async fn metrics_are_found_under_upstreams_names() {
         let is_due = |known: &Known| known.when == "always" || known.when == "etcd" && has_etcd;
         let begun = Instant::now();
         let found = loop {
-            let found = page(server).await;
+            let found = server.metrics().await;
             let shown = families(&found);
             let missing: Vec<&str> = expected
                 .iter()
@@ -212,7 +206,7 @@ async fn requests_are_told_apart_by_what_is_served_alone() {
     )
     .send(&server)
     .await;
-    let found = page(&server).await;
+    let found = server.metrics().await;
     let secrets: Vec<_> = found
         .lines()
         .filter(|line| line.contains("secret") && !line.contains("\"secrets\""))
@@ -317,13 +311,17 @@ async fn metrics_are_emptied_where_the_server_may_be_profiled() {
         let (_folder, server) = embedded(&[flag]).await;
         let series = "apiserver_request_total{code=\"200\",component=\"apiserver\",dry_run=\"\",group=\"\",resource=\"configmaps\",scope=\"namespace\"";
         assert_eq!(ask("GET", MAPS).status(&server).await, 200);
-        assert!(page(&server).await.contains(series));
+        assert!(server.metrics().await.contains(series));
         let answer = ask("DELETE", "/metrics").send(&server).await;
         assert!(answer.body.starts_with(text.as_bytes()), "{flag}");
-        assert_eq!(page(&server).await.contains(series), !is_emptied, "{flag}");
+        assert_eq!(
+            server.metrics().await.contains(series),
+            !is_emptied,
+            "{flag}"
+        );
         // What is counted from then on is there again.
         assert_eq!(ask("GET", MAPS).status(&server).await, 200);
-        assert!(page(&server).await.contains(series), "{flag}");
+        assert!(server.metrics().await.contains(series), "{flag}");
     }
 }
 
@@ -340,7 +338,7 @@ async fn the_flags_of_metrics_are_obeyed() {
         201
     );
     assert_eq!(ask("GET", MAPS).status(&server).await, 200);
-    let found = page(&server).await;
+    let found = server.metrics().await;
     assert!(!found.contains("apiserver_response_sizes"));
     for part in [
         "\ndisabled_metrics_total 2\n",
@@ -367,6 +365,6 @@ async fn values_that_metrics_tell_apart_come_from_a_file() {
         create(&server, MAPS, json!({"metadata": {"name": "a"}})).await,
         201
     );
-    let found = page(&server).await;
+    let found = server.metrics().await;
     assert!(found.contains("resource=\"configmaps\",scope=\"resource\",subresource=\"\",verb=\"unexpected\",version=\"v1\"} 1\n"), "{found}");
 }

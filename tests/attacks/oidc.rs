@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -14,8 +14,6 @@ use super::{ask, start};
 
 const WHOAMI: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-/// Time limit for a change to be noticed.
-const NOTICED: Duration = Duration::from_secs(60);
 
 fn now() -> i64 {
     jiff::Timestamp::now().as_second()
@@ -100,21 +98,6 @@ async fn refusal(server: &TestServer, token: &str) -> String {
     status["error"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Waits until something holds.
-async fn until(server: &TestServer, what: &str, holds: impl AsyncFn() -> bool) {
-    let start = Instant::now();
-    server.hang_up();
-    while !holds().await {
-        assert!(start.elapsed() < NOTICED, "{what}\n{}", server.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-async fn metrics(server: &TestServer) -> String {
-    let answer = ask("GET", "/metrics").send(server).await;
-    String::from_utf8(answer.body.to_vec()).unwrap()
-}
-
 #[tokio::test]
 async fn issuers_name_users_as_their_mappings_say() {
     let (one, two) = (Provider::start().await, Provider::start().await);
@@ -164,10 +147,9 @@ async fn issuers_name_users_as_their_mappings_say() {
     let server = world.start(&config).await;
     let first = claims(&one, json!({"roles": ["x", "y"], "uid": "7", "jti": "id"}));
     let token = rsa.sign(&rs256("a"), &first);
-    until(&server, "no keys", async || {
-        user(&server, &token).await.0 == 201
-    })
-    .await;
+    server
+        .hang_up_until("no keys", async || user(&server, &token).await.0 == 201)
+        .await;
     let want = json!({"username": "jane", "uid": "7",
         "groups": ["g:x", "g:y", "system:authenticated"],
         "extra": {"authentication.kubernetes.io/credential-id": ["JTI=id"]}});
@@ -245,10 +227,9 @@ async fn tokens_that_prove_nothing_are_refused() {
         .start(&json!({"jwt": [jwt(&provider, json!({}))]}))
         .await;
     let good = key.sign(&rs256("a"), &claims(&provider, json!({})));
-    until(&server, "no keys", async || {
-        user(&server, &good).await.0 == 201
-    })
-    .await;
+    server
+        .hang_up_until("no keys", async || user(&server, &good).await.0 == 201)
+        .await;
     assert_eq!(user(&server, &good).await.1["username"], "oidc:jane");
 
     let valid = claims(&provider, json!({}));
@@ -357,10 +338,9 @@ async fn keys_are_rotated_and_cannot_be_made_to_be_fetched_all_the_time() {
     let es256 = json!({"alg": "ES256", "kid": "new"});
     let by_new = |sub: &str| new.sign(&es256, &claims(&provider, json!({"sub": sub})));
     let first = by_old("first");
-    until(&server, "no keys", async || {
-        user(&server, &first).await.0 == 201
-    })
-    .await;
+    server
+        .hang_up_until("no keys", async || user(&server, &first).await.0 == 201)
+        .await;
     provider.fetches();
     assert_eq!(user(&server, &by_old("second")).await.0, 201);
     assert_eq!(provider.fetches(), 0);
@@ -402,10 +382,9 @@ async fn keys_that_are_to_be_kept_are_kept() {
         .await;
     let header = json!({"alg": "ES256", "kid": "k"});
     let good = old.sign(&header, &claims(&provider, json!({})));
-    until(&server, "no keys", async || {
-        user(&server, &good).await.0 == 201
-    })
-    .await;
+    server
+        .hang_up_until("no keys", async || user(&server, &good).await.0 == 201)
+        .await;
     provider.keys(&[("k", &new)]);
     provider.fetches();
     let other = new.sign(&header, &claims(&provider, json!({})));
@@ -438,19 +417,21 @@ async fn a_provider_that_is_down_or_lies_stops_nothing_else() {
         let why = refusal(&server, token).await;
         assert!(why.contains("oidc: authenticator not initialized"), "{why}");
     }
-    until(&server, "nothing is said", async || {
-        let log = server.log();
-        log.contains("503 Service Unavailable: later")
-            && log.contains("oidc: issuer did not match the issuer returned by provider")
-    })
-    .await;
+    server
+        .hang_up_until("nothing is said", async || {
+            let log = server.log();
+            log.contains("503 Service Unavailable: later")
+                && log.contains("oidc: issuer did not match the issuer returned by provider")
+        })
+        .await;
     // Keys that are huge, or no keys at all.
     down.discover();
     down.page("/keys", Reply::Endless(64 << 20));
-    until(&server, "it stays down", async || {
-        refusal(&server, &of_down).await.contains("fetching keys")
-    })
-    .await;
+    server
+        .hang_up_until("it stays down", async || {
+            refusal(&server, &of_down).await.contains("fetching keys")
+        })
+        .await;
     down.page("/keys", Reply::Raw(200, vec![], b"[]".to_vec()));
     let why = refusal(&server, &of_down).await;
     assert!(
@@ -489,10 +470,9 @@ async fn the_flags_of_openid_are_obeyed() {
         key.sign(&header, &claims(&provider, more))
     };
     let good = with("eu");
-    until(&server, "no keys", async || {
-        user(&server, &good).await.0 == 201
-    })
-    .await;
+    server
+        .hang_up_until("no keys", async || user(&server, &good).await.0 == 201)
+        .await;
     let found = user(&server, &good).await.1;
     assert_eq!(found["username"], "u:joe");
     assert_eq!(found["groups"], json!(["t:a", "system:authenticated"]));
@@ -540,10 +520,9 @@ async fn groups_may_be_with_another_server() {
         key.sign(&header, &claims(&provider, more))
     };
     let good = from("/groups");
-    until(&server, "no keys", async || {
-        user(&server, &good).await.0 == 201
-    })
-    .await;
+    server
+        .hang_up_until("no keys", async || user(&server, &good).await.0 == 201)
+        .await;
     assert_eq!(
         user(&server, &good).await.1["groups"],
         json!(["far", "system:authenticated"])
@@ -663,15 +642,14 @@ async fn a_configuration_that_changes_is_taken_unless_it_is_wrong() {
     let world = World::new();
     let server = world.start(&json!({"jwt": [jwt(&one, json!({}))]})).await;
     let first = by(&one, "first");
-    until(&server, "no keys", async || {
-        user(&server, &first).await.0 == 201
-    })
-    .await;
+    server
+        .hang_up_until("no keys", async || user(&server, &first).await.0 == 201)
+        .await;
     assert_eq!(user(&server, &by(&two, "first")).await.0, 401);
     let controller = "apiserver_authentication_config_controller";
     let count = async |status: &str| {
         let name = format!("{controller}_automatic_reloads_total{{");
-        let found = metrics(&server).await;
+        let found = server.metrics().await;
         let mut lines = found
             .lines()
             .filter(|line| line.starts_with(&name) && line.contains(status));
@@ -693,23 +671,23 @@ async fn a_configuration_that_changes_is_taken_unless_it_is_wrong() {
         ),
     ] {
         world.write(&config);
-        until(&server, why, async || {
-            count("failure").await == Some(failures)
-        })
-        .await;
+        server
+            .hang_up_until(why, async || count("failure").await == Some(failures))
+            .await;
         assert!(server.log().contains(why), "{}", server.log());
         assert_eq!(user(&server, &by(&one, why)).await.0, 201, "{why}");
     }
     world.write(&json!({"jwt": [jwt(&two, json!({}))]}));
     let second = by(&two, "second");
-    until(&server, "it is not taken", async || {
-        user(&server, &second).await.0 == 201
-    })
-    .await;
+    server
+        .hang_up_until("it is not taken", async || {
+            user(&server, &second).await.0 == 201
+        })
+        .await;
     assert_eq!(user(&server, &by(&one, "last")).await.0, 401);
     assert_eq!(user(&server, &first).await.0, 401);
     assert_eq!(count("success").await, Some(1));
-    let found = metrics(&server).await;
+    let found = server.metrics().await;
     for name in [
         &format!("{controller}_last_config_info{{apiserver_id_hash=\"sha256:"),
         "apiserver_authentication_jwt_authenticator_latency_seconds_count{",

@@ -7,11 +7,10 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
-use tokio::time::Instant;
 
 use crate::connections::Http2;
 use crate::support::http::Answer;
-use crate::support::{ADMIN, TestServer, USER, http as wire};
+use crate::support::{ADMIN, TestServer, USER, http as wire, until};
 use crate::{PATIENCE, ask, both, embedded};
 
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -29,7 +28,10 @@ pub async fn let_users(server: &TestServer) {
         "subjects": [user("alice"), user("bob")]});
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     assert_eq!(ask("POST", path).json(&role).status(server).await, 201);
-    eventually(async || ask("GET", MAPS).by(USER).status(server).await == 200).await;
+    until("it comes", async || {
+        ask("GET", MAPS).by(USER).status(server).await == 200
+    })
+    .await;
 }
 
 /// Makes so many large objects.
@@ -41,19 +43,9 @@ pub async fn fill(server: &TestServer, objects: usize) {
     }
 }
 
-/// Waits until something is so.
-pub async fn eventually(is_so: impl AsyncFn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "it does not come");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
 /// The sum of the samples of a metric whose lines contain all of these texts.
 pub async fn metric(server: &TestServer, name: &str, parts: &[&str]) -> f64 {
-    let answer = ask("GET", "/metrics").send(server).await;
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    let text = server.metrics().await;
     let lines = text
         .lines()
         .filter(|line| line.starts_with(name) && parts.iter().all(|part| line.contains(part)));
@@ -141,7 +133,7 @@ async fn reads_beyond_the_limit_are_turned_away() {
         )
         .await;
         let read = list.into_body().collect().await.unwrap().to_bytes().len() as f64;
-        eventually(async || ask("GET", "/version").by(USER).status(server).await == 200).await;
+        until("it comes", async || ask("GET", "/version").by(USER).status(server).await == 200).await;
         let more = metric(
             server,
             "apiserver_response_sizes_sum",
@@ -208,7 +200,7 @@ async fn one_user_cannot_hold_the_memory_for_all_bodies() {
     for _ in 0..64 {
         waiting.push(post_head(&server, USER, 3 * 1024 * 1024).await);
     }
-    eventually(async || {
+    until("it comes", async || {
         let kind = "apiserver_current_inflight_requests";
         metric(&server, kind, &["mutating"]).await == 80.0
     })
@@ -269,7 +261,7 @@ async fn writes_beyond_the_limit_are_turned_away() {
         "a read"
     );
     drop(slow);
-    eventually(async || {
+    until("it comes", async || {
         ask("POST", MAPS)
             .by(USER)
             .json(&write)
@@ -356,7 +348,7 @@ async fn lists_that_are_not_read_are_cut_off() {
         };
         let mut client = Http2::to(server).await;
         let list = client.get(MAPS, ADMIN).await.unwrap();
-        eventually(async || aborted(1.0).await).await;
+        until("it comes", async || aborted(1.0).await).await;
         assert!(
             list.into_body().collect().await.is_err(),
             "the stream is reset"
@@ -373,7 +365,7 @@ async fn lists_that_are_not_read_are_cut_off() {
         let head =
             format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
-        eventually(async || aborted(2.0).await).await;
+        until("it comes", async || aborted(2.0).await).await;
         let mut answer = Vec::new();
         let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer))
             .await
@@ -407,7 +399,7 @@ async fn watches_that_are_not_read_are_cut_off() {
         .await
         .unwrap();
     assert_eq!(quiet.status(), 200);
-    eventually(async || {
+    until("it comes", async || {
         metric(
             &server,
             "apiserver_longrunning_requests",
@@ -460,7 +452,10 @@ async fn requests_have_an_id_and_a_line() {
         (unknown.status, unknown.headers["audit-id"].as_bytes()),
         (401, &b"forger"[..])
     );
-    eventually(async || server.log().contains("audit-ID=\"forger\"")).await;
+    until("it comes", async || {
+        server.log().contains("audit-ID=\"forger\"")
+    })
+    .await;
     let log = server.log();
     let line = log.lines().find(|line| line.contains("chosen")).unwrap();
     for part in [

@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Request;
@@ -24,22 +23,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::support::etcd::{Etcd, Tls};
-use super::support::{ADMIN, Store, TestServer};
+use super::support::{ADMIN, Store, TestServer, until};
 use super::{JSON, ask};
 
-/// Time limit for a change to be noticed; with SIGHUP it takes milliseconds.
-const SEEN: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(20);
 const PODS: &str = "/api/v1/pods";
-
-/// Waits until something holds.
-async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    let start = Instant::now();
-    while !holds().await {
-        assert!(start.elapsed() < SEEN, "{what}: not after {SEEN:?}");
-        tokio::time::sleep(LOOK).await;
-    }
-}
 
 /// A folder of certificates and keys.
 struct Pki(PathBuf);

@@ -106,8 +106,7 @@ async fn quiet(server: &TestServer) {
     const WRITES: &str = "apiserver_current_inflight_requests{request_kind=\"mutating\"}";
     let begun = Instant::now();
     loop {
-        let metrics = ask("GET", "/metrics").send(server).await.body;
-        let metrics = String::from_utf8_lossy(&metrics);
+        let metrics = server.metrics().await;
         let writes = metrics
             .lines()
             .find_map(|line| line.strip_prefix(WRITES))

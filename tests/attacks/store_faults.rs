@@ -12,7 +12,7 @@ use keelson::internals::storage::Storage;
 use serde_json::{Value, json};
 
 use super::support::etcd::Etcd;
-use super::support::{ADMIN, Store, TestServer, USER, http as wire};
+use super::support::{ADMIN, Store, TestServer, USER, http as wire, until};
 use super::{PATIENCE, ask};
 
 /// Time limit for the server to notice a change, or to recover.
@@ -51,15 +51,6 @@ fn garbage() -> impl Iterator<Item = (String, &'static [u8])> {
     all.map(|(place, number, bytes)| (format!("/registry/{place}{number}"), bytes))
 }
 
-/// Waits until something is so.
-async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
-    let end = Instant::now() + NOTICED;
-    while !holds().await {
-        assert!(Instant::now() < end, "{what}: not within {NOTICED:?}");
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
 /// The status of a GET; 0 where there is no answer.
 async fn get(server: &TestServer, path: &str) -> u16 {
     wire::get_status(server.port(), path)
@@ -95,7 +86,7 @@ async fn admit_alice(server: &TestServer) {
             .await,
         201
     );
-    eventually("alice may look", async || alice(server).await == 200).await;
+    until("alice may look", async || alice(server).await == 200).await;
 }
 
 /// Returns the status of alice's read.
@@ -184,7 +175,7 @@ async fn everything_else_goes_on(server: &TestServer) {
         .await,
         200
     );
-    eventually("alice may no longer look", async || {
+    until("alice may no longer look", async || {
         alice(server).await == 403
     })
     .await;
@@ -195,7 +186,7 @@ async fn everything_else_goes_on(server: &TestServer) {
             .await,
         201
     );
-    eventually("alice may look again", async || alice(server).await == 200).await;
+    until("alice may look again", async || alice(server).await == 200).await;
     assert_eq!(
         ask("DELETE", "/api/v1/namespaces/team")
             .status(server)
@@ -211,7 +202,7 @@ async fn everything_else_goes_on(server: &TestServer) {
             .await,
         200
     );
-    eventually("the namespace is gone", async || {
+    until("the namespace is gone", async || {
         ask("GET", "/api/v1/namespaces/team").status(server).await == 404
     })
     .await;
@@ -246,7 +237,7 @@ async fn custom_resources_work(server: &TestServer) {
         201
     );
     let good = json!({"apiVersion": "example.com/v1", "kind": "Good", "metadata": {"name": "one"}});
-    eventually("the kind is served", async || {
+    until("the kind is served", async || {
         ask("POST", "/apis/example.com/v1/goods")
             .json(&good)
             .status(server)
@@ -260,7 +251,7 @@ async fn custom_resources_work(server: &TestServer) {
             .await,
         200
     );
-    eventually("the kind is gone", async || {
+    until("the kind is gone", async || {
         ask("GET", &format!("{definitions}/goods.example.com"))
             .status(server)
             .await
@@ -317,7 +308,7 @@ async fn a_binding_that_turns_into_garbage_binds_nobody() {
         .put("/registry/rolebindings/team/look", "garbage", None)
         .await
         .unwrap();
-    eventually("alice may no longer look", async || {
+    until("alice may no longer look", async || {
         alice(&server).await == 403
     })
     .await;
@@ -329,7 +320,7 @@ async fn etcd_goes_away_and_comes_back() {
     let (mut etcd, server) = on_etcd(folder.path()).await;
     admit_alice(&server).await;
     etcd.kill();
-    eventually("it is not ready", async || {
+    until("it is not ready", async || {
         get(&server, "/readyz").await == 500
     })
     .await;
@@ -347,7 +338,7 @@ async fn etcd_goes_away_and_comes_back() {
         etcd
     };
     let etcd = tokio::task::spawn_blocking(restart).await.unwrap();
-    eventually("it is ready again", async || {
+    until("it is ready again", async || {
         get(&server, "/readyz").await == 200
     })
     .await;
@@ -367,7 +358,7 @@ async fn etcd_goes_away_and_comes_back() {
         .await,
         200
     );
-    eventually("alice may no longer look", async || {
+    until("alice may no longer look", async || {
         alice(&server).await == 403
     })
     .await;
@@ -455,7 +446,7 @@ async fn notices_a_restore(flags: &[&str]) {
     ] {
         assert_eq!(ask("GET", path).status(&server).await, 404, "{path}");
     }
-    eventually("nobody has bound alice", async || {
+    until("nobody has bound alice", async || {
         alice(&server).await == 403
     })
     .await;
@@ -505,7 +496,7 @@ async fn a_full_disk_refuses_writes_and_is_left_behind_without_a_restart() {
         made.iter().all(|name| names(&list).contains(name)),
         "what was acknowledged is read"
     );
-    eventually("it is not ready, and live", async || {
+    until("it is not ready, and live", async || {
         let refused = ask("POST", path)
             .json(&config_map("more", 500_000))
             .status(&server)
@@ -522,7 +513,7 @@ async fn a_full_disk_refuses_writes_and_is_left_behind_without_a_restart() {
         .status()
         .unwrap();
     assert!(raised.success());
-    eventually("there is room", async || {
+    until("there is room", async || {
         ask("POST", path)
             .json(&config_map("more", 500_000))
             .status(&server)
@@ -531,7 +522,7 @@ async fn a_full_disk_refuses_writes_and_is_left_behind_without_a_restart() {
     })
     .await;
     made.push("more".to_owned());
-    eventually("it is ready", async || get(&server, "/readyz").await == 200).await;
+    until("it is ready", async || get(&server, "/readyz").await == 200).await;
     let (_, list) = ask("GET", path).answer(&server).await;
     assert!(made.iter().all(|name| names(&list).contains(name)));
     assert!(!server.log().contains("panicked"), "{}", server.log());
@@ -582,12 +573,12 @@ async fn writers_survive_a_file_system_without_room() {
 
     let ballast = format!("/proc/{}/root{}/ballast", server.id(), disk.display());
     std::fs::remove_file(ballast).unwrap();
-    eventually("there is room", async || {
+    until("there is room", async || {
         matches!(create("more").await.0, 201 | 409)
     })
     .await;
     made.push("more".to_owned());
-    eventually("it is ready", async || get(&server, "/readyz").await == 200).await;
+    until("it is ready", async || get(&server, "/readyz").await == 200).await;
     let (_, list) = ask("GET", path).answer(&server).await;
     let items = list["items"].as_array().unwrap();
     let has = |name: &String| {
@@ -624,7 +615,7 @@ async fn readiness_names_an_embedded_store_that_lost_acknowledged_changes() {
         made += 1;
         assert!(made < 200, "the limit is not kept");
     }
-    eventually("the loss is noticed", async || {
+    until("the loss is noticed", async || {
         ask("GET", check).status(&server).await == 500
     })
     .await;

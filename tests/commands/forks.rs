@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::{Store, TestServer};
+use crate::support::{Store, TestServer, until};
 use crate::{command, create, false_server, found, keelson};
 
 async fn fork(source: &Path, destination: &Path) -> crate::Outcome {
@@ -37,23 +37,24 @@ async fn a_fork_has_everything_and_goes_its_own_way() {
     let shown = keelson([
         "kubeconfig",
         "--server=https://elsewhere:7443",
+        "--server-name=b.example.com",
         &crate::flag("data-dir", &place.join("data")),
     ])
     .await
     .ok();
     assert!(
-        shown.contains("server: https://elsewhere:7443\n"),
+        shown.contains("server: https://elsewhere:7443\n    tls-server-name: b.example.com\n"),
         "{shown}"
     );
     let original = fs::read_to_string(data.join("admin.kubeconfig")).unwrap();
     assert_eq!(
         shown
             .lines()
-            .filter(|line| !line.contains("server:"))
+            .filter(|line| !line.contains("server"))
             .collect::<Vec<_>>(),
         original
             .lines()
-            .filter(|line| !line.contains("server:"))
+            .filter(|line| !line.contains("server"))
             .collect::<Vec<_>>()
     );
 
@@ -100,9 +101,8 @@ async fn a_fork_that_does_not_end_leaves_no_data_directory() {
     let server = false_server(&held, b"ok\n".to_vec(), move || wait.recv().unwrap());
     let args = ["fork", held.to_str().unwrap(), place.to_str().unwrap()];
     let mut killed = command(args).spawn().unwrap();
-    while !folder.path().join("fork.partial/keelson.redb").exists() {
-        tokio::task::yield_now().await;
-    }
+    let copied = folder.path().join("fork.partial/keelson.redb");
+    until("copying has begun", async || copied.exists()).await;
     killed.kill().unwrap();
     killed.wait().unwrap();
     go.send(()).unwrap();

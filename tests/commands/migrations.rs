@@ -7,7 +7,7 @@ use std::path::Path;
 use etcd_client::{Client, GetOptions, PutOptions, Txn, TxnOp};
 
 use crate::support::etcd::Etcd;
-use crate::support::{Store, TestServer};
+use crate::support::{Store, TestServer, until};
 use crate::{command, create, found, keelson};
 
 async fn etcd() -> Etcd {
@@ -187,9 +187,7 @@ async fn a_migration_that_is_killed_or_disturbed_can_be_repeated() {
     // Into etcd: what was copied stays, and nothing is overwritten.
     let arguments = ["migrate", data.to_str().unwrap(), &target.endpoint()].map(str::to_owned);
     let mut killed = command(&arguments).spawn().unwrap();
-    while keys(&mut to).await.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until("a key is copied", async || !keys(&mut to).await.is_empty()).await;
     killed.kill().unwrap();
     killed.wait().unwrap();
     let plain: Vec<&str> = arguments[1..].iter().map(String::as_str).collect();

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use crate::support::{ADMIN, Store, TestServer, http as wire};
+use crate::support::{ADMIN, Store, TestServer, http as wire, until};
 use crate::{command, create, false_server, flag, found, keelson};
 
 async fn status(file: &Path) -> serde_json::Value {
@@ -186,9 +186,8 @@ async fn a_restore_that_is_killed_leaves_no_store_and_can_be_repeated() {
     let bytes = fs::read(&file).unwrap();
     let mut half = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
     half.write_all(&bytes[..bytes.len() / 2]).unwrap();
-    while !target.join("keelson.redb.new").exists() {
-        tokio::task::yield_now().await;
-    }
+    let begun = async || target.join("keelson.redb.new").exists();
+    until("restoring has begun", begun).await;
     restore.kill().unwrap();
     restore.wait().unwrap();
     assert!(!target.join("keelson.redb").exists());
@@ -228,9 +227,10 @@ async fn a_server_takes_snapshots_by_itself() {
         names.sort();
         names
     };
-    while names().len() != 2 || names()[0] == "keelson-2001.snapshot" {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    until("two snapshots are kept", async || {
+        names().len() == 2 && names()[0] != "keelson-2001.snapshot"
+    })
+    .await;
     let facts = status(&snapshots.join(&names()[1])).await;
     assert!(facts["revision"].as_i64().unwrap() >= 1, "{facts}");
 }

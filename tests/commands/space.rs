@@ -1,21 +1,9 @@
 //! A store that is full by its quota, and `keelson defrag`.
 
-use std::time::Duration;
-
 use kube::api::{DeleteParams, PostParams};
 
-use crate::support::{ADMIN, Store, TestServer, http as wire};
+use crate::support::{Store, TestServer, http as wire};
 use crate::{config_maps, create, flag, found, keelson};
-
-async fn metrics(server: &TestServer) -> String {
-    let request = http::Request::get("/metrics")
-        .header("Host", "localhost")
-        .header("Authorization", format!("Bearer {ADMIN}"))
-        .body(Default::default())
-        .unwrap();
-    let answer = wire::call(server.port(), request, Duration::from_secs(30)).await;
-    String::from_utf8(answer.unwrap().body.to_vec()).unwrap()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_store_takes_deletions_only_until_there_is_room() {
@@ -45,7 +33,7 @@ async fn a_full_store_takes_deletions_only_until_there_is_room() {
     };
     assert_eq!(refused.code, 500);
     assert_eq!(refused.message, "etcdserver: mvcc: database space exceeded");
-    assert!(metrics(&server).await.contains("keelson_storage_alarms 1"));
+    assert!(server.metrics().await.contains("keelson_storage_alarms 1"));
     assert_eq!(wire::get_status(server.port(), "/livez").await, Some(200));
     assert!(
         server
@@ -63,7 +51,7 @@ async fn a_full_store_takes_deletions_only_until_there_is_room() {
         .await
         .ok();
     create(&server, "small").await;
-    assert!(metrics(&server).await.contains("keelson_storage_alarms 0"));
+    assert!(server.metrics().await.contains("keelson_storage_alarms 0"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,11 +28,7 @@ fn exec(command: &str) -> String {
 
 /// The resident bytes of the server.
 fn memory(cluster: &Cluster) -> usize {
-    let file = format!("/proc/{}/status", cluster.server.id());
-    let text = std::fs::read_to_string(file).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.unwrap().trim().trim_end_matches(" kB");
-    kilobytes.parse::<usize>().unwrap() * 1024
+    cluster.server.memory_kib("VmRSS") as usize * 1024
 }
 
 /// The streams that the server counts.

@@ -11,7 +11,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use kube::client::ConfigExt;
-use rustls_pki_types::ServerName;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -41,6 +42,27 @@ pub async fn connect(port: u16) -> Result<TlsStream<TcpStream>, Error> {
     stream.set_nodelay(true)?;
     Ok(TLS
         .connect(ServerName::try_from("127.0.0.1")?, stream)
+        .await?)
+}
+
+/// A TLS connection to a server of that name, which its authority (in PEM) has to confirm.
+pub async fn connect_named(
+    port: u16,
+    name: &str,
+    ca: &[u8],
+) -> Result<TlsStream<TcpStream>, Error> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca)?)?;
+    let config = rustls::ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::aws_lc_rs::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()?
+    .with_root_certificates(roots)
+    .with_no_client_auth();
+    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    let name = ServerName::try_from(name.to_owned())?;
+    Ok(TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
         .await?)
 }
 

@@ -22,8 +22,8 @@ use tempfile::TempDir;
 pub const ADMIN: &str = "admintoken";
 /// The token of user `alice`, group `devs`.
 pub const USER: &str = "usertoken";
-/// Time limit for a server to start answering; it takes a fraction of a second.
-const READY: Duration = Duration::from_secs(30);
+/// Time limit for what takes a fraction of a second, such as the start of a server.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval of polling for an expected state.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -194,6 +194,24 @@ impl TestServer {
         self.process.child.id()
     }
 
+    /// A figure about the memory of the process in KiB, such as `VmRSS` (now) and `VmHWM` (at most).
+    pub fn memory_kib(&self, figure: &str) -> u64 {
+        self.process.memory_kib(figure)
+    }
+
+    /// The page of metrics.
+    pub async fn metrics(&self) -> String {
+        let request = ::http::Request::get("/metrics")
+            .header("Host", "localhost")
+            .header("Authorization", format!("Bearer {ADMIN}"))
+            .body(Default::default())
+            .expect("a request");
+        let answer = http::call(self.port, request, PATIENCE).await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status, 200);
+        String::from_utf8(answer.body.into()).expect("text")
+    }
+
     /// SIGKILL: no goodbye, nothing flushed.
     pub fn kill(&mut self) {
         self.process.kill();
@@ -206,6 +224,12 @@ impl TestServer {
             .arg(self.process.child.id().to_string())
             .status();
         assert!(sent.is_ok_and(|status| status.success()), "SIGHUP");
+    }
+
+    /// SIGHUP, and then waits for what comes of it.
+    pub async fn hang_up_until(&self, what: &str, is_so: impl AsyncFnMut() -> bool) {
+        self.hang_up();
+        until(what, is_so).await;
     }
 
     /// SIGTERM: it takes its leave, and must end well.
@@ -261,8 +285,8 @@ impl Process {
                 panic!("{name} stopped with {status}:\n{}", self.log());
             }
             assert!(
-                start.elapsed() < READY,
-                "{name} is not ready after {READY:?}:\n{}",
+                start.elapsed() < PATIENCE,
+                "{name} is not ready after {PATIENCE:?}:\n{}",
                 self.log()
             );
             tokio::time::sleep(LOOK).await;
@@ -278,8 +302,8 @@ impl Process {
                 return status.success();
             }
             assert!(
-                start.elapsed() < READY,
-                "still running after {READY:?}:\n{}",
+                start.elapsed() < PATIENCE,
+                "still running after {PATIENCE:?}:\n{}",
                 self.log()
             );
             tokio::time::sleep(LOOK).await;
@@ -292,6 +316,17 @@ impl Process {
             .arg(self.child.id().to_string())
             .status();
         assert!(sent.is_ok_and(|status| status.success()), "SIGTERM");
+    }
+
+    /// A figure about the memory of the process in KiB, such as `VmRSS` (now) and `VmHWM` (at most).
+    pub fn memory_kib(&self, figure: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("a process");
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix(figure)?.strip_prefix(':'));
+        let digits = line.map(|line| line.trim().trim_end_matches(" kB"));
+        let digits = digits.unwrap_or_else(|| panic!("no {figure} in {status}"));
+        digits.parse().expect("a number")
     }
 
     /// Returns what the process has written to its standard output and error so far.
@@ -309,6 +344,18 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// Waits until something is so; fails where it takes too long.
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so().await {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {what}"
+        );
+        tokio::time::sleep(LOOK).await;
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use tokio::sync::Mutex;
 
 use crate::endpoints::body::Body;
 use crate::endpoints::request_body::BodyBudget;
@@ -88,7 +89,8 @@ pub async fn answer(
                 "\"seconds\" parameter is not supported for this profile type",
             )
         }
-        "heap" | "goroutine" => snapshot(name, request),
+        "heap" => snapshot(Kind::Memory, request).await,
+        "goroutine" => snapshot(Kind::Threads, request).await,
         "trace" => error(
             501,
             "there are no execution traces: they are those of Go's scheduler",
@@ -97,16 +99,29 @@ pub async fn answer(
     }
 }
 
-/// The state of the process as it is now, as a profile or as text.
-fn snapshot(name: &str, request: &Request) -> Response<Body> {
+/// A part of the state of the process.
+#[derive(Clone, Copy)]
+enum Kind {
+    Memory,
+    Threads,
+}
+
+/// The state of the process as it is now, as a profile or as text. While the kernel gathers it the
+/// process cannot map memory, so that one at a time asks for it, and beside the other requests.
+async fn snapshot(kind: Kind, request: &Request) -> Response<Body> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
     let debug = request.query.get("debug").unwrap_or_default();
     let as_text = debug.parse::<i64>().is_ok_and(|debug| debug != 0);
-    match (name, as_text) {
-        ("heap", false) => sent("heap", process::memory_profile()),
-        ("heap", true) => typed("text/plain; charset=utf-8", process::memory_text()),
-        (_, false) => sent("goroutine", process::thread_profile()),
-        (_, true) => typed("text/plain; charset=utf-8", process::thread_text()),
-    }
+    let only = ONE_AT_A_TIME.lock().await;
+    let made = tokio::task::spawn_blocking(move || match (kind, as_text) {
+        (Kind::Memory, false) => sent("heap", process::memory_profile()),
+        (Kind::Memory, true) => typed("text/plain; charset=utf-8", process::memory_text()),
+        (Kind::Threads, false) => sent("goroutine", process::thread_profile()),
+        (Kind::Threads, true) => typed("text/plain; charset=utf-8", process::thread_text()),
+    });
+    let made = made.await;
+    drop(only);
+    made.unwrap_or_else(|why| error(500, &why.to_string()))
 }
 
 async fn symbol(request: &Request, bodies: &BodyBudget) -> Response<Body> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -135,6 +136,8 @@ impl StoppedStore {
 /// it is complete. A process that ends before leaves no store.
 pub struct NewStore {
     directory: PathBuf,
+    /// Keeps other commands from writing a store there.
+    _lock: fs::File,
     /// `None` only at the end.
     db: Option<Database>,
     bytes: i64,
@@ -150,18 +153,17 @@ impl NewStore {
     pub fn create(directory: &Path) -> Result<Self> {
         let failed = |error: &dyn std::fmt::Display| cannot_open(directory, error);
         if directory.join(FILE).exists() {
-            return Err(StorageError::Internal(format!(
-                "{} has a store already; nothing was changed",
-                directory.display()
-            )));
+            return Err(has_store(directory));
         }
         files::create_private_dir(directory).map_err(|e| failed(&e))?;
+        let lock = lock(directory)?;
         let path = directory.join(NEW_FILE);
         files::remove_if_exists(&path).map_err(|e| failed(&e))?;
         let db = open_file(&path).map_err(|e| failed(&e))?;
         format::prepare(&db)?;
         Ok(Self {
             directory: directory.to_owned(),
+            _lock: lock,
             db: Some(db),
             bytes: 0,
             pending: Vec::new(),
@@ -233,9 +235,39 @@ impl NewStore {
         txn.commit().map_err(broken)?;
         drop(db);
         let (new, target) = (self.directory.join(NEW_FILE), self.directory.join(FILE));
-        let placed = fs::rename(new, target).and_then(|()| files::sync_dir(&self.directory));
-        placed.map_err(|error| cannot_open(&self.directory, &error))
+        // A server may have made a store there meanwhile.
+        let placed = files::rename_new(&new, &target);
+        let placed = placed.inspect_err(|_| {
+            // The next attempt would remove it as well.
+            let _ = fs::remove_file(&new);
+        });
+        match placed.and_then(|()| files::sync_dir(&self.directory)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(has_store(&self.directory))
+            }
+            placed => placed.map_err(|error| cannot_open(&self.directory, &error)),
+        }
     }
+}
+
+fn has_store(directory: &Path) -> StorageError {
+    StorageError::Internal(format!(
+        "{} has a store already; nothing was changed",
+        directory.display()
+    ))
+}
+
+/// Takes the directory for one command; the lock ends with the file.
+fn lock(directory: &Path) -> Result<fs::File> {
+    let locked = fs::File::open(directory).and_then(|file| match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            Err(io::Error::other("another command is writing a store there"))
+        }
+        // Not all systems lock directories.
+        Err(fs::TryLockError::Error(_)) => Ok(file),
+    });
+    locked.map_err(|error| cannot_open(directory, &error))
 }
 
 impl Drop for NewStore {
@@ -319,6 +351,22 @@ mod tests {
             Ok(None),
             "it expires there as it did here"
         );
+    }
+
+    #[tokio::test]
+    async fn a_store_that_came_meanwhile_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let new = NewStore::create(folder.path()).unwrap();
+        let refused = NewStore::create(folder.path()).err().unwrap().to_string();
+        assert!(refused.contains("another command is writing"), "{refused}");
+        let store = Embedded::open(folder.path()).unwrap();
+        store.create("/a", "a".into(), None).await.unwrap();
+        let refused = new.finish(9).unwrap_err().to_string();
+        assert!(refused.contains("has a store already"), "{refused}");
+        assert!(!folder.path().join(NEW_FILE).exists());
+        drop(store);
+        let store = Embedded::open(folder.path()).unwrap();
+        assert!(store.get("/a").await.unwrap().is_some());
     }
 
     #[tokio::test]
