@@ -45,6 +45,12 @@
 // With -overload there are, for a minute, 19 users at a fixed rate of small requests, with watches; components that renew leases;
 // and, from the first quarter on, one user with hundreds of lists of everything and writes at the same time. The table tells what
 // the others notice: how many of their requests succeed, how long they take, which leases are late, and what memory it takes.
+//
+// # Control planes
+//
+// With -planes there are the commands of Keelson that take, restore, fork and migrate a store of 100 000 objects (-objects), the
+// time that a fresh server takes to start, and a hundred idle control planes in one process: their memory and CPU time. -folder
+// says on which filesystem; a fork shares blocks where that can.
 package main
 
 import (
@@ -79,6 +85,8 @@ type options struct {
 	folder   string
 	cluster  clusterOptions
 	overload bool
+	planes   bool
+	objects  int
 }
 
 // against is the label of the kube-apiserver that others are measured against.
@@ -124,6 +132,9 @@ func main() {
 	if o.overload {
 		measure = measureOverload
 	}
+	if o.planes {
+		measure = measurePlanes
+	}
 	if err := measure(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -155,6 +166,8 @@ func parse() (*options, error) {
 	flag.StringVar(&o.folder, "folder", defaultFolder(), "where a folder for data and certificates is made")
 	flag.BoolVar(&o.cluster.run, "cluster", false, "measure the load of a cluster in miniature instead of the rows")
 	flag.BoolVar(&o.overload, "overload", false, "measure for a minute what well-behaved users notice of one who wants everything, instead of the rows")
+	flag.BoolVar(&o.planes, "planes", false, "measure what it takes to start, take, fork and move control planes of Keelson, and what idle ones cost, instead of the rows")
+	flag.IntVar(&o.objects, "objects", 100_000, "-planes: how many objects are moved")
 	long := flag.Bool("long", false, "the long form of -cluster: 1000 nodes, longer rounds, 1, 2 and as many workers as there are")
 	flag.IntVar(&o.cluster.nodes, "nodes", 250, "-cluster: how many nodes, each with two connections, eight watches and ten pods")
 	flag.Float64Var(&o.cluster.rate, "rate", 1, "-cluster: times the rates of requests of a cluster of 1000 nodes")

@@ -33,8 +33,8 @@ use crate::telemetry::panics;
 const FLAGS_FILE: &str = "flags";
 /// Control planes that are started at a time: others wait, so that the first are ready soon.
 const CONCURRENT_STARTS: usize = 4;
-/// The time after which others do not wait any more for one that is started: it may wait itself, for
-/// an etcd or a plugin that does not answer.
+/// The time after which others do not wait any more for one that is started: it may wait itself,
+/// for an etcd or a plugin that does not answer.
 const START_PATIENCE: Duration = Duration::from_secs(1);
 /// The pause before a control plane is started again, and the longest one.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -212,7 +212,7 @@ fn config(plane: &Plane) -> Result<Config, CommandError> {
     }
 }
 
-/// What all control planes of the process share.
+/// The parts that all control planes of the process share.
 #[derive(Clone)]
 struct Host {
     places: Arc<Semaphore>,
@@ -225,7 +225,7 @@ struct Host {
 /// A control plane that runs, or is started again.
 struct Slot {
     plane: Plane,
-    /// How it ends, as its flags said when the process began: files may have gone since.
+    /// The manner of its end, as its flags said when the process began: files may have gone since.
     leaving: config::Shutdown,
     request_timeout: Duration,
     /// Set once it is to end for good.
@@ -286,7 +286,7 @@ async fn run_all(planes: Vec<Plane>, shared_port: Option<SocketAddr>) -> Result<
     }
 }
 
-/// Tells when so many control planes have started. Never ends.
+/// Prints a line once so many control planes have started. Never ends.
 async fn announce(count: usize, mut started: UnboundedReceiver<()>) {
     let began = Instant::now();
     for _ in 0..count {

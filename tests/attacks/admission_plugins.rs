@@ -3,9 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::overload::eventually;
 use super::support::webhook::{Reply, Webhook};
-use super::support::{TestServer, USER};
+use super::support::{TestServer, USER, until};
 use super::{ask, embedded};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -124,7 +123,10 @@ async fn plugins_do_what_their_configuration_says() {
         ]}})
     };
     // As soon as the binding is known.
-    eventually(async || post(&server, USER, MAPS, &map("free", false)).await.0 == 201).await;
+    until("it comes", async || {
+        post(&server, USER, MAPS, &map("free", false)).await.0 == 201
+    })
+    .await;
     let (status, why) = post(&server, USER, MAPS, &map("held", true)).await;
     let want = "configmaps \"held\" is forbidden: cannot set blockOwnerDeletion if an \
                 ownerReference refers to a resource you can't set finalizers on: , <nil>";

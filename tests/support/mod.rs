@@ -194,7 +194,7 @@ impl TestServer {
         self.process.child.id()
     }
 
-    /// A figure about the memory of the process in KiB, such as `VmRSS` (now) and `VmHWM` (at most).
+    /// A figure about the memory of the process in KiB: `VmRSS` (now), `VmHWM` (at most).
     pub fn memory_kib(&self, figure: &str) -> u64 {
         self.process.memory_kib(figure)
     }
@@ -318,7 +318,7 @@ impl Process {
         assert!(sent.is_ok_and(|status| status.success()), "SIGTERM");
     }
 
-    /// A figure about the memory of the process in KiB, such as `VmRSS` (now) and `VmHWM` (at most).
+    /// A figure about the memory of the process in KiB: `VmRSS` (now), `VmHWM` (at most).
     pub fn memory_kib(&self, figure: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let status = status.expect("a process");
