@@ -82,36 +82,41 @@ const ROUTES: [(PathPattern, Endpoint); 14] = [
 pub struct Router;
 
 impl Next for Router {
-    async fn handle(ctx: &mut FilterContext<'_>) -> Response<Body> {
-        ctx.is_routed = true;
-        ctx.guard.set_routed();
-        if is_from_api_server(&ctx.request) {
-            ctx.series().0.count_api_server();
-        }
-        let info = &ctx.request.info;
-        let route = ctx.chain.aggregator.route(&info.path);
-        let is_handed_on = route.is_some() || info.is_resource && handlers::is_stream(info);
-        let response = if info.path.starts_with("//") {
-            respond::page_not_found()
-        } else if is_handed_on && ctx.guard.hand_on(&ctx.request.user).is_err() {
-            ctx.series().0.terminated(429);
-            too_many_requests(1)
-        } else if let Some(route) = route {
-            // It is counted where it is answered.
-            return aggregated(ctx, &route).await;
-        } else if info.is_resource {
-            resource(ctx).await
-        } else {
-            non_resource(ctx.chain, &ctx.request).await
-        };
-        let status = response.status();
-        let lasts = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
-        // What lasts is counted when it ends.
-        if !(ctx.is_long_running && lasts) {
-            ctx.count_answer(status.as_u16());
-        }
-        response
+    fn handle(ctx: &mut FilterContext<'_>) -> impl Future<Output = Response<Body>> + Send {
+        // Apart, so that the futures of filters, which are moved as they are made, are small.
+        Box::pin(route(ctx))
     }
+}
+
+async fn route(ctx: &mut FilterContext<'_>) -> Response<Body> {
+    ctx.is_routed = true;
+    ctx.guard.set_routed();
+    if is_from_api_server(&ctx.request) {
+        ctx.series().0.count_api_server();
+    }
+    let info = &ctx.request.info;
+    let route = ctx.chain.aggregator.route(&info.path);
+    let is_handed_on = route.is_some() || info.is_resource && handlers::is_stream(info);
+    let response = if info.path.starts_with("//") {
+        respond::page_not_found()
+    } else if is_handed_on && ctx.guard.hand_on(&ctx.request.user).is_err() {
+        ctx.series().0.terminated(429);
+        too_many_requests(1)
+    } else if let Some(route) = route {
+        // It is counted where it is answered.
+        return Box::pin(aggregated(ctx, &route)).await;
+    } else if info.is_resource {
+        resource(ctx).await
+    } else {
+        non_resource(ctx.chain, &ctx.request).await
+    };
+    let status = response.status();
+    let lasts = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
+    // What lasts is counted when it ends.
+    if !(ctx.is_long_running && lasts) {
+        ctx.count_answer(status.as_u16());
+    }
+    response
 }
 
 async fn resource(ctx: &mut FilterContext<'_>) -> Response<Body> {

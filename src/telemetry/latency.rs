@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::task::futures::TaskLocalFuture;
+
 /// A part of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
@@ -83,8 +85,11 @@ tokio::task_local! {
 }
 
 /// Runs what answers a request, whose times are recorded.
-pub async fn scope<F: Future>(latencies: Arc<Latencies>, answer: F) -> F::Output {
-    CURRENT.scope(latencies, answer).await
+pub fn scope<F: Future>(
+    latencies: Arc<Latencies>,
+    answer: F,
+) -> TaskLocalFuture<Arc<Latencies>, F> {
+    CURRENT.scope(latencies, answer)
 }
 
 /// Records time of the request that the current task answers, if anybody wants to know.

@@ -167,25 +167,32 @@ async fn dispatch(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
     requests::field_validation(ctx.request.query.get("fieldValidation"));
     allowed?;
     if !info.subresource.is_empty() {
-        return subresources::handle(ctx).await;
+        return Box::pin(subresources::handle(ctx)).await;
     }
     if ctx.store.resource.decl.storage_prefix.is_empty() {
         let body = ctx.read_body().await?;
         return if info.resource == "bindings" {
-            subresources::bind_named(ctx, body).await
+            Box::pin(subresources::bind_named(ctx, body)).await
         } else {
-            reviews::handle(ctx, body).await
+            Box::pin(reviews::handle(ctx, body)).await
         };
     }
+    // Each apart, so that a request takes and moves no more memory than its verb needs.
     match info.verb.as_str() {
         "get" => get::handle(ctx).await,
-        "list" => list::handle(ctx).await,
-        "watch" => watch::handle(ctx).await,
-        "create" => create::handle(ctx, ctx.read_body().await?).await,
-        "update" => update::handle(ctx, Subresource::Main, ctx.read_body().await?).await,
-        "patch" => patch::handle(ctx, Subresource::Main).await,
-        "delete" => delete::handle(ctx, ctx.read_body().await?).await,
-        "deletecollection" => delete::handle_collection(ctx, ctx.read_body().await?).await,
+        "list" => Box::pin(list::handle(ctx)).await,
+        "watch" => Box::pin(watch::handle(ctx)).await,
+        "create" => Box::pin(create::handle(ctx, ctx.read_body().await?)).await,
+        "update" => {
+            let body = ctx.read_body().await?;
+            Box::pin(update::handle(ctx, Subresource::Main, body)).await
+        }
+        "patch" => Box::pin(patch::handle(ctx, Subresource::Main)).await,
+        "delete" => Box::pin(delete::handle(ctx, ctx.read_body().await?)).await,
+        "deletecollection" => {
+            let body = ctx.read_body().await?;
+            Box::pin(delete::handle_collection(ctx, body)).await
+        }
         _ => Err(Status::method_not_supported(
             &ctx.store.resource.gvr,
             &info.verb,

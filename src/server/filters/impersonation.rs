@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Response;
 
 use super::{Filter, FilterContext, Next};
-use crate::auth::impersonation;
+use crate::auth::{User, impersonation};
 use crate::endpoints::body::Body;
 use crate::meta::status::Result;
 use crate::telemetry::latency::{Layer, measure};
@@ -30,9 +30,15 @@ impl Filter for Impersonate {
 
 async fn impersonate(ctx: &mut FilterContext<'_>) -> Result<()> {
     let wanted = impersonation::requested_user(&mut ctx.request_mut()?.headers)?;
-    let Some(wanted) = wanted else { return Ok(()) };
+    match wanted {
+        Some(wanted) => Box::pin(act_as(ctx, &wanted)).await,
+        None => Ok(()),
+    }
+}
+
+async fn act_as(ctx: &mut FilterContext<'_>, wanted: &User) -> Result<()> {
     let attributes = ctx.request.attributes();
-    let impersonated = ctx.chain.impersonation.impersonate(&wanted, &attributes);
+    let impersonated = ctx.chain.impersonation.impersonate(wanted, &attributes);
     let (user, constraint) = measure(Layer::Impersonation, impersonated).await?;
     let user = Arc::new(user);
     if let Some(audit) = &ctx.audit {
