@@ -1,5 +1,6 @@
 // Command streamcost measures what streams to a node cost the server: a long stream of bytes in both directions, and many streams in
-// which nothing happens. `go run ./streamcost -server A=PATH -server B=PATH` compares servers that take the flags of kube-apiserver.
+// which nothing happens. `go run ./streamcost -server A=PATH -server B=PATH` compares servers that take the flags of kube-apiserver, and
+// prints a table in Markdown.
 package main
 
 import (
@@ -66,13 +67,16 @@ func main() {
 	flag.Parse()
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
+	costs := &table{}
 	for _, one := range all {
 		name, path, _ := strings.Cut(one, "=")
-		if err := measure(name, path); err != nil {
+		costs.servers = append(costs.servers, name)
+		if err := measure(name, path, costs); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 			defer os.Exit(1)
 		}
 	}
+	costs.print(os.Stdout)
 }
 
 // bench is a server with a pod on a kubelet of each kind.
@@ -81,9 +85,10 @@ type bench struct {
 	plane  *controlplane.Plane
 	config *rest.Config
 	client kubernetes.Interface
+	costs  *table
 }
 
-func measure(name, path string) error {
+func measure(name, path string, costs *table) error {
 	ctx := context.Background()
 	folder, err := os.MkdirTemp("", "streamcost-")
 	if err != nil {
@@ -108,7 +113,7 @@ func measure(name, path string) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{name, plane, config, client}
+	b := &bench{name, plane, config, client, costs}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	if _, err := client.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}); err != nil {
 		return err
@@ -214,9 +219,16 @@ func (b *bench) long(ctx context.Context, w way, outward bool) error {
 	if err != nil || moved != *bytes {
 		return fmt.Errorf("%s, %s: %d of %d bytes: %v", w.name, direction, moved, *bytes, err)
 	}
-	fmt.Printf("%-16s %-18s 1 stream %-3s  %5d MB in %6.2f s, %6.2f s of CPU, memory %4d MB before, %4d MB at most\n", b.name, w.name, direction,
-		moved>>20, took.Seconds(), (after.CPU - before.CPU).Seconds(), before.Memory>>20, memory>>20)
+	of := fmt.Sprintf("%d MB %s", moved>>20, direction)
+	b.note(w, of+", time", "%.2f s", took.Seconds())
+	b.note(w, of+", CPU time", "%.2f s", (after.CPU - before.CPU).Seconds())
+	b.note(w, of+", memory at most", "%d MB", memory>>20)
 	return nil
+}
+
+// note puts a figure into the table.
+func (b *bench) note(w way, measure, format string, value any) {
+	b.costs.add(w.name, measure, b.name, fmt.Sprintf(format, value))
 }
 
 // watchMemory returns what tells the most memory that the server has had since.
@@ -290,8 +302,11 @@ func (b *bench) still(ctx context.Context, w way) error {
 	if err := failed.Load(); err != nil {
 		return fmt.Errorf("%s: %w", w.name, *err)
 	}
-	fmt.Printf("%-16s %-18s %d streams    opened in %5.2f s for %5.2f s of CPU, %6.3f s of CPU in %v of nothing, %6.1f kB each (%d MB before, %d MB with them, %d MB after)\n",
-		b.name, w.name, *idle, opened.Seconds(), (full.CPU - before.CPU).Seconds(), (later.CPU - full.CPU).Seconds(), *idleTime,
-		float64(later.Memory-before.Memory)/1024/float64(*idle), before.Memory>>20, later.Memory>>20, after.Memory>>20)
+	of := fmt.Sprintf("%d idle streams", *idle)
+	b.note(w, of+", time to open them", "%.2f s", opened.Seconds())
+	b.note(w, of+", CPU time to open them", "%.2f s", (full.CPU - before.CPU).Seconds())
+	b.note(w, fmt.Sprintf("%s, CPU time of %v", of, *idleTime), "%.3f s", (later.CPU - full.CPU).Seconds())
+	b.note(w, of+", memory of each", "%.1f kB", float64(later.Memory-before.Memory)/1024/float64(*idle))
+	b.note(w, of+", memory after them", "%d MB", after.Memory>>20)
 	return nil
 }

@@ -6,22 +6,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{SinkExt, Stream, StreamExt, stream as streams};
-use http::header::SEC_WEBSOCKET_VERSION;
-use http::header::{
-    CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
-    SEC_WEBSOCKET_PROTOCOL, UPGRADE,
-};
-use http::{Response, StatusCode};
+use http::Response;
+use http::header::{CONNECTION, HeaderName, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 use tokio_util::task::TaskTracker;
 
 use crate::meta::status::Result;
 use crate::meta::{Status, go};
+use crate::proxy::websocket::{self, HandshakeError};
 
 use super::Request;
 use super::body::{self, Body};
@@ -32,8 +29,6 @@ const MAX_CLIENT_MESSAGE: usize = 64 * 1024;
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest that it may take to answer that the stream has ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The version of the protocol, the only one there is.
-const VERSION: &str = "13";
 
 /// Reports whether the client wants to speak WebSocket.
 pub fn is_requested(request: &Request) -> bool {
@@ -47,26 +42,32 @@ pub fn is_requested(request: &Request) -> bool {
 }
 
 /// Switches protocols and sends each frame as a message, as text if `text`, until the frames or the
-/// client end.
-///
-/// # Errors
-/// It is no handshake that this server knows.
+/// client end. Requests that are no handshake are told so.
 pub fn stream(
     request: &Request,
     tasks: &TaskTracker,
     text: bool,
     frames: impl Stream<Item = Bytes> + Send + 'static,
-) -> Result<Response<Body>> {
-    let key = request.header(SEC_WEBSOCKET_KEY);
-    let upgrade = request.upgrade.lock().take();
-    let (Some(upgrade), false, VERSION) = (
-        upgrade,
-        key.is_empty(),
-        &*request.header(SEC_WEBSOCKET_VERSION),
-    ) else {
-        return Err(Status::bad_request(
-            "the request is no WebSocket handshake of version 13",
-        ));
+) -> Response<Body> {
+    // The one protocol that is asked for is the one that is spoken: frames have the same form in
+    // all.
+    let protocol = request.header_list(SEC_WEBSOCKET_PROTOCOL);
+    let protocol = Some(&*protocol).filter(|asked| !asked.is_empty() && !asked.contains(','));
+    switch(request, tasks, protocol, text, frames)
+}
+
+fn switch(
+    request: &Request,
+    tasks: &TaskTracker,
+    protocol: Option<&str>,
+    text: bool,
+    frames: impl Stream<Item = Bytes> + Send + 'static,
+) -> Response<Body> {
+    let switched = websocket::switch(&request.method, &request.headers, protocol);
+    let upgrade = request.upgrade.lock().take().ok_or(HandshakeError::Method);
+    let (response, upgrade) = match switched.and_then(|response| Ok((response, upgrade?))) {
+        Ok(switched) => switched,
+        Err(why) => return why.answer().map(body::stream),
     };
     let guard = request.guard.clone();
     tasks.spawn(async move {
@@ -82,24 +83,7 @@ pub fn stream(
             Err(why) => tracing::debug!("a connection could not be upgraded: {why}"),
         }
     });
-    let mut response = Response::new(body::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    if let Ok(accept) = HeaderValue::from_str(&derive_accept_key(key.as_bytes())) {
-        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
-    }
-    // The one protocol that is asked for is the one that is spoken: frames have the same form in
-    // all.
-    let protocol = request.header_list(SEC_WEBSOCKET_PROTOCOL);
-    if let Ok(protocol) = HeaderValue::from_str(&protocol)
-        && !protocol.is_empty()
-        && !protocol.as_bytes().contains(&b',')
-    {
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
-    }
-    Ok(response)
+    response.map(body::stream)
 }
 
 /// The protocols in which bytes are sent as they are, and in base64 (`wsstream`
@@ -111,7 +95,7 @@ const BASE64: &str = "base64.binary.k8s.io";
 /// end.
 ///
 /// # Errors
-/// It is no handshake that this server knows, or one for other protocols.
+/// The protocols are others.
 pub fn stream_bytes(
     request: &Request,
     tasks: &TaskTracker,
@@ -119,7 +103,9 @@ pub fn stream_bytes(
 ) -> Result<Response<Body>> {
     let asked = request.header_list(SEC_WEBSOCKET_PROTOCOL);
     let asked: Vec<&str> = asked.split(',').map(str::trim).collect();
-    let known = asked.iter().find(|one| ["", BINARY, BASE64].contains(one));
+    let known = asked
+        .into_iter()
+        .find(|one| ["", BINARY, BASE64].contains(one));
     let Some(protocol) = known else {
         return Err(Status::failure(
             403,
@@ -127,21 +113,14 @@ pub fn stream_bytes(
             "the protocols are not supported",
         ));
     };
-    let is_text = *protocol == BASE64;
+    let is_text = protocol == BASE64;
     let encode = move |frame: Bytes| match is_text {
         true => go::base64::encode(&frame).into(),
         false => frame,
     };
     let frames = streams::once(ready(Bytes::new())).chain(frames.map(encode));
-    let mut response = stream(request, tasks, is_text, frames)?;
-    let headers = response.headers_mut();
-    match HeaderValue::from_str(protocol) {
-        Ok(protocol) if !protocol.is_empty() => {
-            drop(headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol))
-        }
-        _ => drop(headers.remove(SEC_WEBSOCKET_PROTOCOL)),
-    }
-    Ok(response)
+    let protocol = Some(protocol).filter(|protocol| !protocol.is_empty());
+    Ok(switch(request, tasks, protocol, is_text, frames))
 }
 
 async fn send<I>(mut socket: WebSocketStream<I>, text: bool, frames: impl Stream<Item = Bytes>)
@@ -170,7 +149,11 @@ where
     }
     // The client may be gone already, or not listen.
     let _ = timeout(CLOSE_TIMEOUT, async {
-        socket.close(None).await?;
+        let frame = CloseFrame {
+            code: CloseCode::Normal,
+            reason: "".into(),
+        };
+        socket.close(Some(frame)).await?;
         // The client answers it.
         while let Some(Ok(_)) = socket.next().await {}
         Ok::<_, tungstenite::Error>(())
@@ -210,7 +193,10 @@ mod tests {
         let (server, mut client) = pair().await;
         let listening = async {
             let said = client.next().await.expect("a message").expect("a message");
-            assert!(said.is_close(), "{said:?}");
+            let Message::Close(Some(frame)) = said else {
+                panic!("{said:?}")
+            };
+            assert_eq!(frame.code, CloseCode::Normal);
             // The socket answers by itself.
             while let Some(Ok(_)) = client.next().await {}
         };

@@ -60,7 +60,11 @@ impl Query {
     }
 }
 
-fn parse_int(text: &str) -> Result<i64> {
+/// A number in Go's syntax.
+///
+/// # Errors
+/// 400 with the text of Go's `strconv.ParseInt`.
+pub fn parse_int(text: &str) -> Result<i64> {
     use std::num::IntErrorKind;
     text.parse().map_err(|why: std::num::ParseIntError| {
         let what = match why.kind() {

@@ -1,23 +1,28 @@
 //! Requests that are handed on, with their answers (apimachinery `util/proxy/upgradeaware.go`, Go's
 //! `net/http/httputil.ReverseProxy`).
 
-use http::header::{HOST, HeaderValue, LOCATION, TRAILER};
+use http::header::{CONTENT_TYPE, HOST, HeaderValue, LOCATION, TRAILER, UPGRADE};
 use http::{HeaderMap, Method, Request, Response, StatusCode, response};
+use hyper::ext::ReasonPhrase;
 
 use super::error::ProxyError;
-use super::headers::{self, append_forwarded_for, remove_hop_by_hop};
+use super::headers::{self, append_forwarded_for, remove_hop_by_hop, remove_hop_by_hop_of_request};
 use super::html;
 use super::inbound::{self, Inbound, ResponseBody};
 use super::location::Location;
 use super::rewrite::{Front, Rewriter};
 use super::transport::Transport;
 use super::upgrade;
-use crate::meta::go::url;
+use crate::meta::go::{self, url};
 use crate::telemetry::trace;
 
 /// The answer in the place of a redirect that is not permitted.
 const REDIRECT_REFUSED: &str =
     "the backend attempted to redirect this request, which is not permitted";
+
+/// The answer to CONNECT. The server would be asked, under this server's certificate, to connect to
+/// wherever a client likes, or speak with the client without anybody looking at it.
+const CONNECT_REFUSED: &str = "the method CONNECT is not proxied";
 
 /// The manner in which requests are handed on.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +47,9 @@ pub async fn forward(
     transport: &Transport,
     options: &Options,
 ) -> Result<Response<ResponseBody>, ProxyError> {
+    if inbound.method == Method::CONNECT {
+        return Err(ProxyError::Other(CONNECT_REFUSED.to_owned()));
+    }
     if headers::is_upgrade(&inbound.headers) {
         return upgrade::forward(inbound, location, transport).await;
     }
@@ -77,8 +85,14 @@ pub async fn forward(
         span.answered(head.status);
     }
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
-        let why = "the server switches protocols without being asked to";
-        return Err(ProxyError::Other(why.to_owned()));
+        let to = head.headers.get(UPGRADE).map(HeaderValue::as_bytes);
+        let to = go::quote(&String::from_utf8_lossy(to.unwrap_or_default()));
+        let why = format!("backend tried to switch protocol {to} when \"\" was requested");
+        return Err(ProxyError::Other(why));
+    }
+    // Clients get the reason of the code, not the server's words for it.
+    if head.status.canonical_reason().is_some() {
+        head.extensions.remove::<ReasonPhrase>();
     }
     let trailers = head.headers.get(TRAILER).cloned();
     let rewrites_links = match &rewriter {
@@ -107,11 +121,15 @@ fn outbound(
     rewriter: Option<&Rewriter>,
 ) -> Result<Request<inbound::RequestBody>, ProxyError> {
     let mut headers = inbound.headers;
-    remove_hop_by_hop(&mut headers);
+    remove_hop_by_hop_of_request(&mut headers);
     append_forwarded_for(&mut headers, inbound.client);
     set_host(&mut headers, host);
     if let Some(rewriter) = rewriter {
-        rewriter.announce(&mut headers, &target.path);
+        let path = match target.path.as_str() {
+            "" => "/",
+            path => path,
+        };
+        rewriter.announce(&mut headers, path);
     }
     let mut request = Request::new(inbound.body);
     *request.method_mut() = inbound.method;
@@ -153,5 +171,7 @@ fn is_redirect(head: &response::Parts) -> bool {
 fn refused_redirect() -> Response<ResponseBody> {
     let mut response = Response::new(inbound::full(REDIRECT_REFUSED));
     *response.status_mut() = StatusCode::BAD_GATEWAY;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, plain);
     response
 }

@@ -41,15 +41,23 @@ pub fn is_websocket(headers: &HeaderMap) -> bool {
         && is_upgrade(headers)
 }
 
-/// Removes the headers that are about one connection, and those that it names as such. The client's
-/// wish for trailers stays.
-pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
+/// Removes the headers of a request that are about its connection. The client's wish for trailers
+/// stays.
+pub fn remove_hop_by_hop_of_request(headers: &mut HeaderMap) {
     let takes_trailers = headers.get_all(TE).into_iter().any(|value| {
         let value = value.as_bytes().to_ascii_lowercase();
         value
             .split(|byte| *byte == b',')
             .any(|one| one.trim_ascii() == b"trailers")
     });
+    remove_hop_by_hop(headers);
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Removes the headers that are about one connection, and those that it names as such.
+pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .into_iter()
@@ -58,9 +66,6 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
         .collect();
     for name in HOP_BY_HOP.into_iter().chain(named) {
         headers.remove(name);
-    }
-    if takes_trailers {
-        headers.insert(TE, HeaderValue::from_static("trailers"));
     }
 }
 
@@ -71,7 +76,7 @@ pub fn settle_connection(headers: &mut HeaderMap) {
     if is_upgrade(headers) {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     } else {
-        remove_hop_by_hop(headers);
+        remove_hop_by_hop_of_request(headers);
     }
 }
 
@@ -122,8 +127,11 @@ mod tests {
             ("proxy-authorization", "secret"),
             ("accept", "*/*"),
         ]);
-        remove_hop_by_hop(&mut headers);
+        let mut of_answer = headers.clone();
+        remove_hop_by_hop_of_request(&mut headers);
         assert_eq!(headers, map(&[("accept", "*/*"), ("te", "trailers")]));
+        remove_hop_by_hop(&mut of_answer);
+        assert_eq!(of_answer, map(&[("accept", "*/*")]));
     }
 
     #[test]

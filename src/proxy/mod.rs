@@ -23,7 +23,7 @@ pub mod translate;
 mod transport;
 mod tunnel;
 mod upgrade;
-mod websocket;
+pub mod websocket;
 
 pub use connector::Direct;
 pub use error::ProxyError;

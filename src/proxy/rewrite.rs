@@ -103,14 +103,14 @@ impl Rewriter {
         let Front { scheme, host, .. } = &self.front;
         let keeps_host = reference.host == self.host && scheme.is_empty() && host.is_empty();
         let (scheme, host) = match keeps_host {
-            true => (reference.scheme.to_owned(), reference.host.to_owned()),
+            true => (reference.scheme.to_owned(), reference.host.clone()),
             false => (scheme.clone(), host.clone()),
         };
-        let decoded = url::unescape_path(reference.path).unwrap_or_default();
+        let decoded = &reference.decoded;
         let path = match decoded.starts_with(&self.path_prepend) {
             true => reference.path.to_owned(),
             false => {
-                let mut path = join(&self.path_prepend, &decoded);
+                let mut path = join(&self.path_prepend, decoded);
                 if decoded.ends_with('/') {
                     path.push('/');
                 }
@@ -136,8 +136,10 @@ fn join(base: &str, path: &str) -> String {
 /// The parts of a URL or of a reference to one.
 struct Reference<'a> {
     scheme: &'a str,
-    host: &'a str,
+    host: String,
     path: &'a str,
+    /// The path without escapes.
+    decoded: String,
     /// Query and fragment.
     rest: &'a str,
 }
@@ -145,17 +147,17 @@ struct Reference<'a> {
 impl<'a> Reference<'a> {
     /// Reads what Go's `url.Parse` reads.
     fn parse(text: &'a str) -> Result<Self, String> {
-        let wrong = |why: &str| Err(format!("parse {}: {why}", go::quote(text)));
+        let wrong = |why: &str| format!("parse {}: {why}", go::quote(text));
         if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
-            return wrong("net/url: invalid control character in URL");
+            return Err(wrong("net/url: invalid control character in URL"));
         }
         let end = text.find(['?', '#']).unwrap_or(text.len());
         let (front, rest) = text.split_at(end);
         let (scheme, after) = match front.split_once(':') {
-            Some(("", _)) => return wrong("missing protocol scheme"),
+            Some(("", _)) => return Err(wrong("missing protocol scheme")),
             Some((scheme, after)) if is_scheme(scheme) => (scheme, after),
             Some((segment, _)) if !segment.contains('/') => {
-                return wrong("first path segment in URL cannot contain colon");
+                return Err(wrong("first path segment in URL cannot contain colon"));
             }
             _ => ("", front),
         };
@@ -163,14 +165,13 @@ impl<'a> Reference<'a> {
             Some(after) => after.split_at(after.find('/').unwrap_or(after.len())),
             None => ("", after),
         };
-        if !url::has_valid_escapes(path) {
-            return wrong("invalid URL escape");
-        }
-        let (_, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let host = url::host_and_port(authority).map_err(|why| wrong(&why))?;
+        let decoded = url::decode_path(path).map_err(|why| wrong(&why))?;
         Ok(Self {
             scheme,
             host,
             path,
+            decoded,
             rest,
         })
     }
@@ -233,10 +234,15 @@ mod tests {
             let rewritten = rewriter(scheme, host).rewrite(text);
             assert_eq!(rewritten.as_deref(), Ok(want), "{text}");
         }
-        assert_eq!(
-            rewriter("", "").rewrite("a:b/%").unwrap_err(),
-            "parse \"a:b/%\": invalid URL escape"
-        );
+        for (text, why) in [
+            ("a:b/%", "invalid URL escape \"%\""),
+            ("http://[::1/x", "missing ']' in host"),
+            ("//h:port/x", "invalid port \":port\" after host"),
+            ("//a b/x", "invalid character \" \" in host name"),
+        ] {
+            let told = rewriter("", "").rewrite(text);
+            assert_eq!(told, Err(format!("parse \"{text}\": {why}")));
+        }
     }
 
     #[test]

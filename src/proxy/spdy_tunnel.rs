@@ -89,7 +89,7 @@ pub async fn forward(
         .map(|protocol| format!("{PREFIX}{}", protocol.trim()))
         .filter(|protocol| websocket::protocols(&inbound.headers).contains(&protocol.as_str()));
     let switched = websocket::switch(&inbound.method, &inbound.headers, protocol.as_deref());
-    let (Some(response), Some(upgrade)) = (switched, inbound.upgrade.take()) else {
+    let (Ok(response), Some(upgrade)) = (switched, inbound.upgrade.take()) else {
         count(StatusCode::INTERNAL_SERVER_ERROR);
         return Ok(text(StatusCode::BAD_REQUEST, "Bad Request\n"));
     };

@@ -25,7 +25,7 @@ use super::headers;
 use super::inbound::{Inbound, ResponseBody};
 use super::location::Location;
 use super::transport::Transport;
-use super::websocket::{self, Socket, accept};
+use super::websocket::{self, HandshakeError, Socket, accept};
 use crate::telemetry::metrics::{Counter, Declared};
 
 /// The protocol that is translated.
@@ -76,18 +76,21 @@ pub fn is_requested(inbound: &Inbound) -> bool {
         && websocket::protocols(&inbound.headers).contains(&PROTOCOL)
 }
 
-/// Switches protocols, and runs a command at a kubelet whose streams are the client's; `None`
-/// where the request is no handshake.
+/// Switches protocols, and runs a command at a kubelet whose streams are the client's.
 pub fn translate(
     mut inbound: Inbound,
     location: Location,
     transport: Arc<Transport>,
     streams: Streams,
-) -> Option<Response<ResponseBody>> {
+) -> Response<ResponseBody> {
     let switched = websocket::switch(&inbound.method, &inbound.headers, Some(PROTOCOL));
-    let (Some(response), Some(upgrade)) = (switched, inbound.upgrade.take()) else {
-        REQUESTS.inc(&["400"]);
-        return None;
+    let upgrade = inbound.upgrade.take().ok_or(HandshakeError::Method);
+    let (response, upgrade) = match switched.and_then(|response| Ok((response, upgrade?))) {
+        Ok(switched) => switched,
+        Err(why) => {
+            REQUESTS.inc(&["400"]);
+            return why.answer();
+        }
     };
     inbound.lifetime.spawn(async move {
         match accept(upgrade).await {
@@ -95,7 +98,7 @@ pub fn translate(
             Err(why) => tracing::debug!("a connection could not be upgraded: {why}"),
         }
     });
-    Some(response)
+    response
 }
 
 async fn serve(socket: Socket, location: &Location, transport: &Transport, streams: Streams) {

@@ -13,6 +13,8 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use super::inbound::{self, ResponseBody};
 
+/// The version of the protocol, the only one there is.
+const VERSION: &str = "13";
 /// The longest message of a client. Upstream takes 32 MiB.
 pub const MAX_MESSAGE: usize = 4 << 20;
 /// The bytes that are buffered of a connection; most of them are silent at most times.
@@ -31,19 +33,57 @@ pub fn protocols(headers: &HeaderMap) -> Vec<&str> {
         .collect()
 }
 
-/// The answer that switches to a protocol of WebSocket; `None` where the request is no handshake.
+/// A request for WebSocket that is no handshake (Go's `x/net/websocket`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    #[error("bad method")]
+    Method,
+    #[error("mismatch challenge/response")]
+    Key,
+    #[error("missing or bad WebSocket Version")]
+    Version,
+}
+
+impl HandshakeError {
+    /// The answer to the request, after which the connection ends.
+    pub fn answer(self) -> Response<ResponseBody> {
+        let mut response = Response::new(inbound::full(self.to_string()));
+        *response.status_mut() = match self {
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Key | Self::Version => StatusCode::BAD_REQUEST,
+        };
+        let headers = response.headers_mut();
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        if self == Self::Version {
+            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
+        }
+        response
+    }
+}
+
+/// Returns the answer that switches to a protocol of WebSocket.
+///
+/// # Errors
+/// The request is no handshake.
 pub fn switch(
     method: &Method,
     headers: &HeaderMap,
     protocol: Option<&str>,
-) -> Option<Response<ResponseBody>> {
-    let key = headers.get(SEC_WEBSOCKET_KEY)?;
-    let version = headers.get(SEC_WEBSOCKET_VERSION)?;
-    if method != Method::GET || key.is_empty() || version != "13" {
-        return None;
+) -> Result<Response<ResponseBody>, HandshakeError> {
+    if method != Method::GET {
+        return Err(HandshakeError::Method);
     }
-    let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok()?;
-    let protocol = protocol.map(HeaderValue::from_str).transpose().ok()?;
+    let key = headers.get(SEC_WEBSOCKET_KEY);
+    let key = key.filter(|key| !key.is_empty());
+    let key = key.ok_or(HandshakeError::Key)?;
+    let version = headers.get(SEC_WEBSOCKET_VERSION);
+    if version.is_none_or(|version| version != VERSION) {
+        return Err(HandshakeError::Version);
+    }
+    let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes()));
+    let accept = accept.map_err(|_| HandshakeError::Key)?;
+    // It comes from a header.
+    let protocol = protocol.and_then(|protocol| HeaderValue::from_str(protocol).ok());
     let mut response = Response::new(inbound::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -53,7 +93,7 @@ pub fn switch(
     if let Some(protocol) = protocol {
         headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
     }
-    Some(response)
+    Ok(response)
 }
 
 /// Waits for the connection of a client.

@@ -145,11 +145,12 @@ async fn open(dialer: Option<&Arc<dyn Dial>>, address: &str) -> Result<Box<dyn I
 /// # Errors
 /// There is none, with the text of the last one's reason.
 pub async fn dial(address: &str) -> Result<TcpStream, ConnectError> {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    check_port(port)?;
     let found: Vec<SocketAddr> = match lookup_host(address).await {
         Ok(found) => found.collect(),
         Err(_) => Vec::new(),
     };
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let mut failed = format!("dial tcp: lookup {host}: no such host");
     for address in found {
         let why = match timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await {
@@ -164,6 +165,20 @@ pub async fn dial(address: &str) -> Result<TcpStream, ConnectError> {
         failed = format!("dial tcp {address}: {why}");
     }
     Err(ConnectError(failed))
+}
+
+/// Checks a port. Names of services are not looked up.
+fn check_port(port: &str) -> Result<(), ConnectError> {
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    match port.parse::<u16>() {
+        Ok(_) if is_number => Ok(()),
+        _ if is_number => Err(ConnectError(format!(
+            "dial tcp: address {port}: invalid port"
+        ))),
+        _ => Err(ConnectError(format!(
+            "dial tcp: lookup tcp/{port}: unknown port"
+        ))),
+    }
 }
 
 impl Service<Uri> for Connector {

@@ -767,6 +767,11 @@ async fn servers_that_answer_amiss_are_told_from_those_that_do_not_answer() {
     );
     let refused = "the backend attempted to redirect this request, which is not permitted";
     assert_eq!(answer("redirect").await, (502, refused.to_owned()));
+    // Nobody gets a connection that this server's certificate opens.
+    let tunnel = ask("CONNECT", THINGS).send(&server).await;
+    let refused = "the method CONNECT is not proxied\n";
+    assert_eq!((tunnel.status, &tunnel.body[..]), (503, refused.as_bytes()));
+    assert!(!extension.seen().iter().any(|seen| seen.method == "CONNECT"));
     // The version is listed, and nothing of it is taken for true.
     until_discovered(&server, GROUP, "Stale", 0).await;
     let index = ask("GET", "/openapi/v3").answer(&server).await;

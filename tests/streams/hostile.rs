@@ -27,7 +27,7 @@ fn exec(command: &str) -> String {
 }
 
 /// The resident bytes of the server.
-fn memory(cluster: &Cluster) -> usize {
+pub fn memory(cluster: &Cluster) -> usize {
     cluster.server.memory_kib("VmRSS") as usize * 1024
 }
 
@@ -44,7 +44,7 @@ async fn open_streams(cluster: &Cluster) -> usize {
 }
 
 /// Waits until no stream is left.
-async fn freed(cluster: &Cluster) {
+pub async fn freed(cluster: &Cluster) {
     let all = async { while open_streams(cluster).await > 0 {} };
     timeout(PATIENCE, all).await.unwrap();
 }

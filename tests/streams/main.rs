@@ -6,11 +6,13 @@
 mod admission;
 mod commands;
 mod egress;
+mod frames;
 mod hostile;
 mod limits;
 mod logs;
 mod networks;
 mod ports;
+mod proxied;
 #[path = "../support/mod.rs"]
 mod support;
 

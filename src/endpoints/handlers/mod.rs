@@ -293,6 +293,10 @@ impl<'a> RequestContext<'a> {
         if self.routed(action) && verbs.iter().any(|verb| verb == action) {
             return Ok(());
         }
+        // A method without a verb.
+        if info.subresource == "proxy" && self.request.method == Method::OPTIONS {
+            return Ok(());
+        }
         if self.routed(action)
             && info.subresource.is_empty()
             && action == "watch"

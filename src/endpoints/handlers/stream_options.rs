@@ -4,9 +4,9 @@
 use super::RequestContext;
 use crate::codec::normalize::{Rules, normalize};
 use crate::endpoints::request_info::RequestInfo;
-use crate::meta::options::Query;
+use crate::meta::options::{Query, parse_uint};
 use crate::meta::status::Result;
-use crate::meta::{Map, Object, Value};
+use crate::meta::{Map, Object, Status, Value, go};
 
 /// The streams into and out of a container.
 const STREAMS: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
@@ -15,10 +15,10 @@ const STREAMS: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
 /// made from these alone.
 ///
 /// # Errors
-/// The refusal of a plugin.
+/// The options cannot be read, or a plugin refuses.
 pub async fn admit(ctx: &RequestContext<'_>) -> Result<Object> {
     let (info, gvk) = (&ctx.request.info, ctx.kind());
-    let mut options = Object(members(&ctx.request.query, info));
+    let mut options = Object(members(&ctx.request.query, info)?);
     options.insert("kind", gvk.kind.as_str().into());
     options.insert("apiVersion", gvk.api_version().into());
     if let Some(ty) = ctx.store.resource.schema.get(gvk) {
@@ -29,7 +29,7 @@ pub async fn admit(ctx: &RequestContext<'_>) -> Result<Object> {
 }
 
 /// The members of the options that the query, or for a proxy the path, has.
-fn members(query: &Query, info: &RequestInfo) -> Map {
+fn members(query: &Query, info: &RequestInfo) -> Result<Map> {
     let mut members = Map::new();
     let given = |key: &str| query.get(key).filter(|text| !text.is_empty());
     match info.subresource.as_str() {
@@ -48,7 +48,7 @@ fn members(query: &Query, info: &RequestInfo) -> Map {
             }
         }
         "portforward" => {
-            let ports = ports(query).into_iter();
+            let ports = ports(query)?.into_iter();
             let numbers: Vec<Value> = ports.map(|port| i64::from(port).into()).collect();
             if !numbers.is_empty() {
                 members.insert("ports", Value::Array(numbers));
@@ -61,16 +61,24 @@ fn members(query: &Query, info: &RequestInfo) -> Map {
             }
         }
     }
-    members
+    Ok(members)
 }
 
-/// The ports that a client asks for.
-fn ports(query: &Query) -> Vec<i32> {
+/// The ports that a client asks for (apimachinery `Convert_Slice_string_To_Slice_int32`).
+fn ports(query: &Query) -> Result<Vec<u16>> {
+    let port = |text: &str| {
+        let number = parse_uint(text)?;
+        let large = |_| {
+            let text = go::quote(text);
+            format!("strconv.ParseUint: parsing {text}: value out of range")
+        };
+        u16::try_from(number).map_err(large)
+    };
     let texts = query.all("ports");
-    let numbers = texts.iter().flat_map(|text| text.split(','));
-    numbers
-        .filter_map(|text| text.trim().parse().ok())
-        .collect()
+    let ports = texts.iter().flat_map(|text| text.split(',')).map(port);
+    ports
+        .collect::<std::result::Result<_, _>>()
+        .map_err(|why| Status::bad_request(format!("cannot convert to []int32: {why}")))
 }
 
 /// The part of the path behind the subresource, with a leading slash.
@@ -101,7 +109,7 @@ mod tests {
         let shown = |path: &str, query: &str| {
             let query = Query::parse(query);
             let info = RequestInfo::new(&Method::POST, path, &query);
-            Value::Object(members(&query, &info))
+            members(&query, &info).map_or_else(|status| status.message.into(), Value::Object)
         };
         let pod = "/api/v1/namespaces/x/pods/p";
         assert_eq!(
@@ -111,10 +119,19 @@ mod tests {
             ),
             json!({"stdout": true, "container": "c", "command": ["a", "b"]})
         );
-        assert_eq!(
-            shown(&format!("{pod}/portforward"), "ports=80,443&ports=x"),
-            json!({"ports": [80, 443]})
-        );
+        let wrong = |text: &str, why: &str| {
+            json!(format!(
+                "cannot convert to []int32: strconv.ParseUint: parsing \"{text}\": {why}"
+            ))
+        };
+        for (query, want) in [
+            ("ports=80,443&ports=1", json!({"ports": [80, 443, 1]})),
+            ("ports=80,443&ports=x", wrong("x", "invalid syntax")),
+            ("ports=", wrong("", "invalid syntax")),
+            ("ports=65536", wrong("65536", "value out of range")),
+        ] {
+            assert_eq!(shown(&format!("{pod}/portforward"), query), want, "{query}");
+        }
         for (path, want) in [
             ("", json!({})),
             ("/", json!({"path": "/"})),

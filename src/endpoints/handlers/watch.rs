@@ -78,7 +78,8 @@ pub async fn handle(ctx: &RequestContext<'_>) -> Result<Response<Body>> {
                 frame
             }
         });
-        return websocket::stream(ctx.request, &ctx.api.tasks, !protobuf, frames);
+        let tasks = &ctx.api.tasks;
+        return Ok(websocket::stream(ctx.request, tasks, !protobuf, frames));
     }
     let body = frames.map(|frame| Ok::<_, std::io::Error>(Frame::data(frame)));
     let mut response = Response::new(body::stream(StreamBody::new(body)));

@@ -76,6 +76,24 @@ pub fn unescape_path(path: &str) -> Option<String> {
     unescape(path, Mode::Path).ok()
 }
 
+/// Returns the text that the percent escapes of a path stand for.
+///
+/// # Errors
+/// Go's text: an escape is malformed.
+pub fn decode_path(path: &str) -> Result<String, String> {
+    unescape(path, Mode::Path)
+}
+
+/// Returns the host and port of the part of a URL between `//` and the path.
+///
+/// # Errors
+/// Go's text.
+pub fn host_and_port(authority: &str) -> Result<String, String> {
+    let mut url = Url::default();
+    authority_of(authority, &mut url)?;
+    Ok(url.host)
+}
+
 /// Returns the shortest form of a path that begins at the root (Go's `path.Clean`).
 pub fn clean_path(path: &str) -> String {
     let mut parts = Vec::new();

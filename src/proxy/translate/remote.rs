@@ -19,6 +19,7 @@ use crate::proxy::location::Location;
 use crate::proxy::spdy::{self, FrameReader, FrameWriter};
 use crate::proxy::transport::Transport;
 use crate::proxy::upgrade::{self, Answer, UpgradeError, is_switch_to};
+use crate::webhook::connector::io_text;
 
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 /// The protocols that kubelets speak over SPDY, from the best.
@@ -110,7 +111,7 @@ pub async fn connect(
     let mut writer = FrameWriter::new(writer);
     match open(&mut remote, &mut writer, streams).await {
         Ok(()) => Ok((remote, writer)),
-        Err(why) => Err(Outcome::Failed(why.to_string())),
+        Err(why) => Err(Outcome::Failed(io_text(&why))),
     }
 }
 

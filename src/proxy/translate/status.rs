@@ -1,6 +1,7 @@
 //! The end of a command, as clients are told.
 
-use serde_json::{Value, json};
+use crate::codec::json::text_of;
+use crate::meta::{Value, json};
 
 /// The end of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ impl Outcome {
                 "code": 500,
             }),
         };
-        Some(status.to_string())
+        Some(text_of(&status))
     }
 
     /// The code that it is counted under: that a command fails is no failure of the server.

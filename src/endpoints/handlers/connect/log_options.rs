@@ -1,26 +1,27 @@
 //! The options of a log (core `PodLogOptions`).
 
-use crate::meta::options::Query;
+use crate::meta::options::{Query, parse_int};
 use crate::meta::status::Result;
 use crate::meta::time;
-use crate::meta::{ErrorList, Gvk, Path, Status, go};
+use crate::meta::{ErrorList, Gvk, Path, Status};
 
-/// A parameter of a query; an empty one is none.
-fn given<'a>(query: &'a Query, key: &str) -> Option<&'a str> {
-    query.get(key).filter(|value| !value.is_empty())
-}
+/// The time of an empty parameter (Go's zero time).
+const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
 /// A parameter that must be a number in Go's syntax.
 fn integer(query: &Query, key: &str) -> Result<Option<i64>> {
-    let parse = |text: &str| {
-        text.parse::<i64>().map_err(|_| {
-            Status::bad_request(format!(
-                "strconv.ParseInt: parsing {}: invalid syntax",
-                go::quote(text)
-            ))
-        })
+    query.get(key).map(parse_int).transpose()
+}
+
+/// The `sinceTime` of a query, to the second, as kubelets are told.
+fn since_time(query: &Query) -> Result<Option<String>> {
+    let read = |text: &str| match text {
+        // Old clients wrote JSON (apimachinery `Time.UnmarshalQueryParameter`).
+        "" | "null" => Ok(ZERO_TIME.to_owned()),
+        text => time::parse(text).map(|time| time::format(time.seconds)),
     };
-    given(query, key).map(parse).transpose()
+    let time = query.get("sinceTime").map(read).transpose();
+    time.map_err(Status::bad_request)
 }
 
 /// The options of a log.
@@ -45,16 +46,12 @@ impl LogOptions {
     /// 400 for what cannot be read, 422 for what breaks a rule.
     pub fn read(query: &Query, name: &str) -> Result<Self> {
         let flag = |key: &str| query.flag(key) == Some(true);
-        let since_time = match given(query, "sinceTime").filter(|text| *text != "null") {
-            Some(text) => Some(time::parse(text).map_err(Status::bad_request)?),
-            None => None,
-        };
         let options = Self {
             follow: flag("follow"),
             previous: flag("previous"),
             timestamps: flag("timestamps"),
             since_seconds: integer(query, "sinceSeconds")?,
-            since_time: since_time.map(|time| time::format(time.seconds)),
+            since_time: since_time(query)?,
             tail_lines: integer(query, "tailLines")?,
             limit_bytes: integer(query, "limitBytes")?,
             is_insecure: flag("insecureSkipTLSVerifyBackend"),
@@ -111,7 +108,7 @@ impl LogOptions {
             _ => {}
         }
         // The gate PodLogsQuerySplitStreams is off.
-        if given(query, "stream").is_some() {
+        if query.get("stream").is_some() {
             errors.forbidden(&Path::new("stream"), "may not be specified");
         }
         if errors.is_empty() {
@@ -140,10 +137,19 @@ mod tests {
             check("tailLines=3&limitBytes=1&sinceSeconds=1&follow=true&previous=0"),
             "follow=true&limitBytes=1&sinceSeconds=1&tailLines=3"
         );
-        assert_eq!(
-            check("tailLines=x"),
-            r#"strconv.ParseInt: parsing "x": invalid syntax"#
-        );
+        for (text, why) in [
+            ("x", "invalid syntax"),
+            ("", "invalid syntax"),
+            ("9223372036854775808", "value out of range"),
+        ] {
+            let told = check(&format!("tailLines={text}"));
+            let want = format!("strconv.ParseInt: parsing \"{text}\": {why}");
+            assert_eq!(told, want);
+        }
+        for text in ["", "null"] {
+            let asked = check(&format!("sinceTime={text}"));
+            assert_eq!(asked, "sinceTime=0001-01-01T00%3A00%3A00Z");
+        }
         assert_eq!(
             check("sinceTime=2020-01-01T01:00:00.5%2B01:00&timestamps=1"),
             "sinceTime=2020-01-01T00%3A00%3A00Z&timestamps=true"
@@ -169,6 +175,7 @@ mod tests {
                 "sinceSeconds=1&sinceTime=2020-01-01T00:00:00Z",
                 "[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
             ),
+            ("stream=", "stream: Forbidden: may not be specified"),
             ("stream=All", "stream: Forbidden: may not be specified"),
             (
                 "stream=Stdout&tailLines=1",

@@ -7,7 +7,7 @@ use super::inbound::{inbound, outbound};
 use super::{RequestContext, container, find, node};
 use crate::endpoints::body::Body;
 use crate::meta::status::Result;
-use crate::meta::{Object, Status, Value};
+use crate::meta::{Object, Value};
 use crate::proxy::translate::{self, Streams};
 use crate::proxy::{self, Options, spdy_tunnel};
 use crate::telemetry::metrics::{Counter, Declared};
@@ -48,8 +48,7 @@ pub async fn handle(ctx: &RequestContext<'_>, asked: &Object) -> Result<Response
     if !by_kubelet && !is_port && translate::is_requested(&inbound) {
         let streams = streams(asked);
         let answer = translate::translate(inbound, location, transport, streams);
-        let wrong = "the request is no WebSocket handshake of version 13";
-        return Ok(outbound(answer.ok_or_else(|| Status::bad_request(wrong))?));
+        return Ok(outbound(answer));
     }
     let options = Options {
         upgrade_required: true,
