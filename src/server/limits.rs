@@ -32,7 +32,7 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
 pub const MAX_CONNECTIONS: usize = 65_536;
 /// Connections take at most this share of the file descriptors, in percent: the store and its files
 /// need some, too.
-pub const CONNECTIONS_PERCENT: u64 = 75;
+pub const CONNECTIONS_PERCENT: u64 = 60;
 /// Connections whose client is not authenticated, handshakes among them, take at most this share of
 /// all, in percent. When there are more, the oldest of them is closed: an attacker would have to
 /// connect faster than all other clients together.
@@ -43,8 +43,8 @@ pub const USER_PERCENT: usize = 25;
 /// The connections of all users other than the system's take at most this share, in percent.
 pub const ORDINARY_PERCENT: usize = 75;
 /// The requests of all users that are handed on to other servers, each over a connection to one, in
-/// percent of the file descriptors.
-pub const OUTBOUND_PERCENT: u64 = 15;
+/// percent of the file descriptors: half as many as connections, of which most need none.
+pub const OUTBOUND_PERCENT: u64 = 30;
 /// The bytes of unanswered requests that an unauthenticated client may have sent before it counts
 /// against the next limit: more than the header of any usual
 /// request.
@@ -151,13 +151,15 @@ mod tests {
     #[test]
     fn connections_leave_descriptors_for_others() {
         let few = Limits::of_descriptors(1024);
-        assert_eq!((few.connections, few.unauthenticated), (768, 192));
+        assert_eq!((few.connections, few.unauthenticated), (614, 153));
         let many = Limits::of_descriptors(u64::MAX);
         assert_eq!(
             (many.connections, many.unauthenticated),
             (MAX_CONNECTIONS, MAX_CONNECTIONS / 4)
         );
         assert_eq!(Limits::of_descriptors(0).connections, FEWEST);
+        // A user may have a thousand streams where a server may have no more files than is usual.
+        assert!(Limits::of_descriptors(20_000).user_outbound > 1_000);
     }
 
     #[test]
