@@ -107,7 +107,7 @@ func newSubject(t *testing.T, g *generator) *subject {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := map[string]any{"n": 7, "s": "hello", "l": []int64{1, 2, 3}, "self": schemacel.UnstructuredToVal(decoded(t, object), s)}
+	values := map[string]any{"n": 7, "s": "hello", "l": []any{int64(1), int64(2), int64(3)}, "self": schemacel.UnstructuredToVal(decoded(t, object), s)}
 	values["x"] = decoded(t, other[0].Object)
 	if err, ok := values["self"].(*types.Err); ok {
 		t.Fatal(err)

@@ -728,6 +728,10 @@ impl<'s, 'a> State<'s, 'a> {
     /// Adds an entry to the accumulator where it is.
     fn insert(&mut self, slot: usize, entry: &'s (Node, Node)) -> Result<Value<'a>> {
         self.spend(1)?;
+        // A function of three arguments ends at the first that is an error; one of two evaluates both.
+        if let Some(Local::Ready(Err(error))) = self.locals.get(slot) {
+            return Err(error.clone());
+        }
         let key = self.eval(&entry.0)?;
         let value = absorbed(self.eval(&entry.1))?;
         self.spend(1)?;
@@ -740,12 +744,13 @@ impl<'s, 'a> State<'s, 'a> {
         self.spend(1)?;
         let added = absorbed(self.eval(added))?;
         self.spend(1)?;
+        let accumulator = self.take(slot)?;
         let Value::Map(added) = added? else {
             return Err(Error::no_such_overload());
         };
         let entries = added.entries().into_iter();
         let entries: Result<Vec<_>> = entries.map(|(key, value)| Ok((key, value?))).collect();
-        inserted(self.take(slot)?, entries?)
+        inserted(accumulator, entries?)
     }
 }
 

@@ -592,14 +592,14 @@ impl<'a> List<'a> {
             // What is added to a list of a schema is of that schema too.
             return Ok(match self.schema().filter(|_| self.is_of_schema()) {
                 Some(schema) => List::Typed(items, schema),
-                None => List::Made(items),
+                None => List::joined(List::Made(items), List::Made(Arc::default()), len),
             });
         }
-        Ok(List::Joined(Arc::new(JoinedLists {
-            first: self.clone(),
-            second: other.clone(),
-            len,
-        })))
+        Ok(List::joined(self.clone(), other.clone(), len))
+    }
+
+    fn joined(first: List<'a>, second: List<'a>, len: usize) -> Self {
+        List::Joined(Arc::new(JoinedLists { first, second, len }))
     }
 }
 

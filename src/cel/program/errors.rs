@@ -55,6 +55,7 @@ pub fn go_type(value: &Value<'_>) -> &'static str {
         Value::Bytes(_) => "types.Bytes",
         Value::Timestamp(_) => "types.Timestamp",
         Value::Duration(_) => "types.Duration",
+        Value::List(List::Joined(_)) => "*types.concatList",
         Value::List(_) => "*types.baseList",
         Value::Map(_) => "*types.baseMap",
         Value::Type(_) => "*types.Type",
