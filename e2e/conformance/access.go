@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -173,7 +174,7 @@ func aggregatedRoles(t *T) {
 	for _, role := range []*rbacv1.ClusterRole{part, whole} {
 		_, err := api.Create(t.ctx, role, metav1.CreateOptions{})
 		t.must(err)
-		t.cleanup(func() { _ = api.Delete(t.ctx, role.Name, metav1.DeleteOptions{}) })
+		t.undo(func(ctx context.Context) { _ = api.Delete(ctx, role.Name, metav1.DeleteOptions{}) })
 	}
 	t.eventually("has the rules of its part", func() (string, error) {
 		role, err := api.Get(t.ctx, name, metav1.GetOptions{})

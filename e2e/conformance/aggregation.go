@@ -51,7 +51,7 @@ func (t *T) extensionHost() string { return extensionService + "." + t.namespace
 // aggregates has a group and version served by the extension server at a port of this machine.
 func (t *T) aggregates(group, version string, port, priority int32) {
 	name := version + "." + group
-	t.cleanup(func() { _ = t.apiServices().Delete(context.Background(), name, metav1.DeleteOptions{}) })
+	t.undo(func(ctx context.Context) { _ = t.apiServices().Delete(ctx, name, metav1.DeleteOptions{}) })
 	_, err := t.client.CoreV1().Services(t.namespace).Create(t.ctx, &corev1.Service{ObjectMeta: named(extensionService), Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeExternalName, ExternalName: "localhost",
 	}}, metav1.CreateOptions{})
@@ -92,21 +92,21 @@ func (t *T) mayExtend(user string) {
 	}}
 	_, err := t.client.RbacV1().ClusterRoles().Create(t.ctx, reader, metav1.CreateOptions{})
 	t.must(err)
-	t.cleanup(func() {
-		_ = t.client.RbacV1().ClusterRoles().Delete(context.Background(), t.namespace, metav1.DeleteOptions{})
+	t.undo(func(ctx context.Context) {
+		_ = t.client.RbacV1().ClusterRoles().Delete(ctx, t.namespace, metav1.DeleteOptions{})
 	})
 	for suffix, role := range map[string]string{"reader": t.namespace, "delegator": "system:auth-delegator"} {
 		bindings, name := t.client.RbacV1().ClusterRoleBindings(), t.namespace+"-"+suffix
 		_, err := bindings.Create(t.ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: named(name), Subjects: subjects,
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}}, metav1.CreateOptions{})
 		t.must(err)
-		t.cleanup(func() { _ = bindings.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+		t.undo(func(ctx context.Context) { _ = bindings.Delete(ctx, name, metav1.DeleteOptions{}) })
 	}
 	bindings := t.client.RbacV1().RoleBindings(metav1.NamespaceSystem)
 	_, err = bindings.Create(t.ctx, &rbacv1.RoleBinding{ObjectMeta: named(t.namespace), Subjects: subjects,
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "extension-apiserver-authentication-reader"}}, metav1.CreateOptions{})
 	t.must(err)
-	t.cleanup(func() { _ = bindings.Delete(context.Background(), t.namespace, metav1.DeleteOptions{}) })
+	t.undo(func(ctx context.Context) { _ = bindings.Delete(ctx, t.namespace, metav1.DeleteOptions{}) })
 }
 
 // sampleServer starts upstream's sample API server and has its group served.

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"net/http"
@@ -99,7 +100,7 @@ func conversions(t *T) {
 	crds := definitions.ApiextensionsV1().CustomResourceDefinitions()
 	definition, err := crds.Create(t.ctx, addresses(webhook), metav1.CreateOptions{})
 	t.must(err)
-	t.cleanup(func() { _ = crds.Delete(t.ctx, definition.Name, metav1.DeleteOptions{}) })
+	t.undo(func(ctx context.Context) { _ = crds.Delete(ctx, definition.Name, metav1.DeleteOptions{}) })
 	api, err := dynamic.NewForConfig(t.config)
 	t.must(err)
 	in := func(version string) dynamic.ResourceInterface {

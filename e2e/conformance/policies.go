@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -35,12 +36,12 @@ func (t *T) validates(spec admissionv1.ValidatingAdmissionPolicySpec) {
 	spec.MatchConstraints = t.here()
 	_, err := policies.Create(t.ctx, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: named(t.namespace), Spec: spec}, metav1.CreateOptions{})
 	t.must(err)
-	t.cleanup(func() { _ = policies.Delete(t.ctx, t.namespace, metav1.DeleteOptions{}) })
+	t.undo(func(ctx context.Context) { _ = policies.Delete(ctx, t.namespace, metav1.DeleteOptions{}) })
 	_, err = bindings.Create(t.ctx, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: named(t.namespace), Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 		PolicyName: t.namespace, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 	}}, metav1.CreateOptions{})
 	t.must(err)
-	t.cleanup(func() { _ = bindings.Delete(t.ctx, t.namespace, metav1.DeleteOptions{}) })
+	t.undo(func(ctx context.Context) { _ = bindings.Delete(ctx, t.namespace, metav1.DeleteOptions{}) })
 }
 
 // mutates brings a policy into effect in the namespace of the check, which applies a configuration.
@@ -50,12 +51,12 @@ func (t *T) mutates(expression string) {
 		MatchConstraints: t.here(), ReinvocationPolicy: admissionv1.NeverReinvocationPolicy, Mutations: mutations(expression),
 	}}, metav1.CreateOptions{})
 	t.must(err)
-	t.cleanup(func() { _ = policies.Delete(t.ctx, t.namespace, metav1.DeleteOptions{}) })
+	t.undo(func(ctx context.Context) { _ = policies.Delete(ctx, t.namespace, metav1.DeleteOptions{}) })
 	_, err = bindings.Create(t.ctx, &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: named(t.namespace), Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{
 		PolicyName: t.namespace,
 	}}, metav1.CreateOptions{})
 	t.must(err)
-	t.cleanup(func() { _ = bindings.Delete(t.ctx, t.namespace, metav1.DeleteOptions{}) })
+	t.undo(func(ctx context.Context) { _ = bindings.Delete(ctx, t.namespace, metav1.DeleteOptions{}) })
 }
 
 func mutations(expression string) []admissionv1.Mutation {
@@ -178,7 +179,7 @@ func policyResourcesHaveAllVerbs(t *T) {
 
 func (t *T) hasAllVerbs(api dynamic.NamespaceableResourceInterface, resource policyResource) {
 	ours := metav1.ListOptions{LabelSelector: policyLabel + "=" + t.namespace}
-	t.cleanup(func() { _ = api.DeleteCollection(t.ctx, metav1.DeleteOptions{}, ours) })
+	t.undo(func(ctx context.Context) { _ = api.DeleteCollection(ctx, metav1.DeleteOptions{}, ours) })
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(resource.object)
 	t.must(err)
 	one := &unstructured.Unstructured{Object: fields}

@@ -108,6 +108,9 @@ func Run(ctx context.Context, plane *controlplane.Plane, kubectl string, only *r
 	return ctx.Err()
 }
 
+// undoTime is how long what undoes a check may take.
+const undoTime = 30 * time.Second
+
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
 // run makes a namespace for the check and runs it there.
@@ -130,9 +133,9 @@ func (t *T) run(c check) (err error) {
 		ObjectMeta: metav1.ObjectMeta{Name: t.namespace, Labels: map[string]string{ours: "true"}},
 	}, metav1.CreateOptions{})
 	t.must(err)
-	t.cleanup(func() {
+	t.undo(func(ctx context.Context) {
 		// All of them must be gone at the end, see everythingGoes.
-		_ = t.client.CoreV1().Namespaces().Delete(context.Background(), t.namespace, metav1.DeleteOptions{})
+		_ = t.client.CoreV1().Namespaces().Delete(ctx, t.namespace, metav1.DeleteOptions{})
 	})
 	t.eventually("default service account", func() (string, error) {
 		_, err := t.client.CoreV1().ServiceAccounts(t.namespace).Get(t.ctx, "default", metav1.GetOptions{})
@@ -144,6 +147,15 @@ func (t *T) run(c check) (err error) {
 
 // cleanup has something done when the check is over.
 func (t *T) cleanup(do func()) { t.cleanups = append(t.cleanups, do) }
+
+// undo has something done on the server when the check is over, even if its time is.
+func (t *T) undo(do func(context.Context)) {
+	t.cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), undoTime)
+		defer cancel()
+		do(ctx)
+	})
+}
 
 // note has something told beside the result of the check.
 func (t *T) note(format string, args ...any) { t.notes = append(t.notes, fmt.Sprintf(format, args...)) }

@@ -19,29 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// refuser is a webhook that refuses everything but what is named good.
-func (t *T) refuser() admissionv1.WebhookClientConfig {
-	return t.serves(func(_ context.Context, request admission.Request) admission.Response {
-		if strings.HasPrefix(request.Name, "good") {
-			return admission.Allowed("")
-		}
-		return admission.Denied(fmt.Sprintf("%s of %s", request.Operation, request.Resource.Resource))
-	})
-}
-
-// becomes waits until ConfigMaps of a name are refused by a webhook, or allowed.
-func (t *T) becomes(refused bool, name string) {
-	t.eventually(fmt.Sprintf("refused %v", refused), func() (string, error) {
-		_, err := t.namedMap(name)
-		if err == nil {
-			t.must(t.client.CoreV1().ConfigMaps(t.namespace).Delete(t.ctx, name, metav1.DeleteOptions{}))
-		} else if !strings.Contains(err.Error(), "denied the request") {
-			return "", err
-		}
-		return differs("refused", fmt.Sprint(err != nil), fmt.Sprint(refused)), nil
-	})
-}
-
 // webhooksAreDiscovered in the documents of discovery.
 func webhooksAreDiscovered(t *T) {
 	groups, err := t.client.Discovery().ServerGroups()
@@ -64,74 +41,6 @@ func webhooksAreDiscovered(t *T) {
 	}
 }
 
-// webhooksAreChanged: an update and a patch of their rules are in effect at once.
-func webhooksAreChanged(t *T) {
-	t.validatedBy(t.refuser(), rules(admissionv1.Create, "configmaps"), nil)
-	t.becomes(true, "bad")
-	api := t.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	hooks, err := api.Get(t.ctx, t.namespace, metav1.GetOptions{})
-	t.must(err)
-	hooks.Webhooks[0].Rules[0].Operations = []admissionv1.OperationType{admissionv1.Update}
-	_, err = api.Update(t.ctx, hooks, metav1.UpdateOptions{})
-	t.must(err)
-	t.becomes(false, "bad")
-	change := []byte(`[{"op": "replace", "path": "/webhooks/0/rules/0/operations", "value": ["CREATE"]}]`)
-	_, err = api.Patch(t.ctx, t.namespace, types.JSONPatchType, change, metav1.PatchOptions{})
-	t.must(err)
-	t.becomes(true, "bad")
-}
-
-// webhooksAreListed by a label, and deleted together.
-func webhooksAreListed(t *T) {
-	client := t.refuser()
-	api := t.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	label := map[string]string{"keelson.e2e/webhooks-of": t.namespace}
-	selected := metav1.ListOptions{LabelSelector: "keelson.e2e/webhooks-of=" + t.namespace}
-	t.cleanup(func() { _ = api.DeleteCollection(t.ctx, metav1.DeleteOptions{}, selected) })
-	for number := range 5 {
-		made := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: named(fmt.Sprintf("%s-%d", t.namespace, number))}
-		made.Labels = label
-		made.Webhooks = []admissionv1.ValidatingWebhook{{
-			Name: "listed.keelson.example.com", ClientConfig: client, Rules: rules(admissionv1.Create, "configmaps"),
-			AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionv1.SideEffectClassNone), NamespaceSelector: t.inNamespace(),
-		}}
-		_, err := api.Create(t.ctx, made, metav1.CreateOptions{})
-		t.must(err)
-	}
-	list, err := api.List(t.ctx, selected)
-	t.must(err)
-	equal(t, "configurations", len(list.Items), 5)
-	t.becomes(true, "bad")
-	t.must(api.DeleteCollection(t.ctx, metav1.DeleteOptions{}, selected))
-	t.becomes(false, "bad")
-}
-
-// webhooksHaveConditions that can be changed, and must compile.
-func webhooksHaveConditions(t *T) {
-	condition := func(expression string) []admissionv1.MatchCondition {
-		return []admissionv1.MatchCondition{{Name: "named", Expression: expression}}
-	}
-	t.validatedBy(t.refuser(), rules(admissionv1.Create, "configmaps"), func(hook *admissionv1.ValidatingWebhook) {
-		hook.MatchConditions = condition("object.metadata.name == 'chosen'")
-	})
-	t.becomes(true, "chosen")
-	t.becomes(false, "other")
-	api := t.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	change := func(expression string) error {
-		hooks, err := api.Get(t.ctx, t.namespace, metav1.GetOptions{})
-		t.must(err)
-		hooks.Webhooks[0].MatchConditions = condition(expression)
-		_, err = api.Update(t.ctx, hooks, metav1.UpdateOptions{})
-		return err
-	}
-	t.must(change("object.metadata.name == 'other'"))
-	t.becomes(true, "other")
-	err := change("... [] bad expression")
-	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "compilation failed") {
-		t.fail("not invalid: %v", err)
-	}
-}
-
 // webhooksSpareTheirConfigurations: nobody can change them or keep them from going.
 func webhooksSpareTheirConfigurations(t *T) {
 	all := []admissionv1.RuleWithOperations{{
@@ -139,7 +48,7 @@ func webhooksSpareTheirConfigurations(t *T) {
 		Rule: admissionv1.Rule{APIGroups: []string{admissionv1.GroupName}, APIVersions: []string{"*"},
 			Resources: []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"}},
 	}}
-	t.validatedBy(t.refuser(), all, func(hook *admissionv1.ValidatingWebhook) { hook.NamespaceSelector = nil })
+	t.validatedBy(t.serves(validatingKind.handler), all, func(hook *admissionv1.ValidatingWebhook) { hook.NamespaceSelector = nil })
 	api := t.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	name := t.namespace + "-dummy"
 	made, err := api.Create(t.ctx, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: named(name)}, metav1.CreateOptions{})
@@ -171,7 +80,7 @@ func (t *T) gadgets(preserve bool) (dynamic.ResourceInterface, *apiextensionsv1.
 	crds := definitions.ApiextensionsV1().CustomResourceDefinitions()
 	definition, err = crds.Create(t.ctx, definition, metav1.CreateOptions{})
 	t.must(err)
-	t.cleanup(func() { _ = crds.Delete(t.ctx, definition.Name, metav1.DeleteOptions{}) })
+	t.undo(func(ctx context.Context) { _ = crds.Delete(ctx, definition.Name, metav1.DeleteOptions{}) })
 	api, err := dynamic.NewForConfig(t.config)
 	t.must(err)
 	gadgets := api.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "gadgets"}).Namespace(t.namespace)
@@ -202,7 +111,7 @@ func webhooksGuardCustomResources(t *T) {
 	gadgets, definition := t.gadgets(false)
 	_, err := gadgets.Create(t.ctx, gadget(definition, "kept", map[string]any{"start": "bad"}), metav1.CreateOptions{})
 	t.must(err)
-	t.validatedBy(t.refuser(), custom(definition, admissionv1.OperationAll), func(hook *admissionv1.ValidatingWebhook) {
+	t.validatedBy(t.serves(validatingKind.handler), custom(definition, admissionv1.OperationAll), func(hook *admissionv1.ValidatingWebhook) {
 		hook.MatchConditions = []admissionv1.MatchCondition{{Name: "marked", Expression: "(object == null ? oldObject : object).data.start == 'bad'"}}
 	})
 	t.eventually("is refused", func() (string, error) {
@@ -281,7 +190,7 @@ func webhooksGuardDefinitions(t *T) {
 	rule := []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{
 		APIGroups: []string{"apiextensions.k8s.io"}, APIVersions: []string{"*"}, Resources: []string{"customresourcedefinitions"},
 	}}}
-	t.validatedBy(t.refuser(), rule, func(hook *admissionv1.ValidatingWebhook) {
+	t.validatedBy(t.serves(validatingKind.handler), rule, func(hook *admissionv1.ValidatingWebhook) {
 		hook.NamespaceSelector, hook.ObjectSelector = nil, &metav1.LabelSelector{MatchLabels: label}
 	})
 	definitions, err := clientset.NewForConfig(t.config)
@@ -325,7 +234,7 @@ func customPoliciesAreTypeChecked(t *T) {
 			MatchConstraints: constraints, Validations: expressions[suffix],
 		}}, metav1.CreateOptions{})
 		t.must(err)
-		t.cleanup(func() { _ = policies.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+		t.undo(func(ctx context.Context) { _ = policies.Delete(ctx, name, metav1.DeleteOptions{}) })
 		touched := 0
 		t.eventually("the policy is checked", func() (string, error) {
 			policy, err := policies.Get(t.ctx, name, metav1.GetOptions{})

@@ -68,7 +68,7 @@ func (t *T) validatedBy(client admissionv1.WebhookClientConfig, rules []admissio
 	api := t.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	_, err := api.Create(t.ctx, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: named(t.namespace), Webhooks: []admissionv1.ValidatingWebhook{hook}}, metav1.CreateOptions{})
 	t.must(err)
-	t.cleanup(func() { _ = api.Delete(t.ctx, t.namespace, metav1.DeleteOptions{}) })
+	t.undo(func(ctx context.Context) { _ = api.Delete(ctx, t.namespace, metav1.DeleteOptions{}) })
 }
 
 // mutatedBy registers a webhook for the namespace of the check.
@@ -80,7 +80,7 @@ func (t *T) mutatedBy(client admissionv1.WebhookClientConfig, rules []admissionv
 	api := t.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	_, err := api.Create(t.ctx, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: named(t.namespace), Webhooks: []admissionv1.MutatingWebhook{hook}}, metav1.CreateOptions{})
 	t.must(err)
-	t.cleanup(func() { _ = api.Delete(t.ctx, t.namespace, metav1.DeleteOptions{}) })
+	t.undo(func(ctx context.Context) { _ = api.Delete(ctx, t.namespace, metav1.DeleteOptions{}) })
 }
 
 func (t *T) inNamespace() *metav1.LabelSelector {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -388,7 +389,9 @@ func claimsAreProtected(t *T) {
 	})
 	for i := range 3 {
 		name := fmt.Sprintf("%s-%d", t.namespace, i)
-		t.cleanup(func() { _ = t.client.CoreV1().PersistentVolumes().Delete(t.ctx, name, metav1.DeleteOptions{}) })
+		t.undo(func(ctx context.Context) {
+			_ = t.client.CoreV1().PersistentVolumes().Delete(ctx, name, metav1.DeleteOptions{})
+		})
 	}
 }
 
