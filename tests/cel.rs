@@ -141,12 +141,13 @@ fn fields_of_objects_are_read_as_their_schemas_say() {
     let labels = json!({"type": "object", "additionalProperties": {"type": "string"}});
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let names = json!({"type": "array", "items": {"type": "string"}});
+    let times = json!({"type": "array", "items": {"type": "string", "format": "date-time"}});
     let schema = json!({"type": "object", "properties": {
-        "spec": spec, "labels": labels, "any": any, "names": names,
+        "spec": spec, "labels": labels, "any": any, "names": names, "times": times,
     }});
     let object = json!({
         "spec": {"replicas": 3, "note": null}, "labels": {"a": "b"}, "any": {"x": {"y": 1}},
-        "names": ["a"],
+        "names": ["a"], "times": ["2020-01-01T00:00:00Z"],
     });
     for (expr, want) in [
         ("self.spec.replicas <= 5", "true"),
@@ -162,6 +163,15 @@ fn fields_of_objects_are_read_as_their_schemas_say() {
         ("self.names + ['b'] == ['a', 'b']", "true"),
         ("dyn(self.names + ['b']) == 1", "no such overload"),
         ("dyn(['a'] + ['b']) == 1", "false"),
+        (
+            "(self.names + [dyn(1)])[1] == 'b'",
+            "invalid data, expected string, got int64",
+        ),
+        (
+            "(self.times + self.times)[1] == self.times[0]",
+            "invalid data, expected string, got time.Time",
+        ),
+        ("(self.times + self.times)[0] == self.times[0]", "true"),
     ] {
         assert_eq!(of_object(expr, &object, schema.clone()), want, "{expr}");
     }

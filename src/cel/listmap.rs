@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::schema::{ListType, Schema};
-use super::value::{Error, Key, List, Result, Value};
+use super::value::{Key, List, Map, Result, Value};
 
 /// The identity of an item: its value, or those of its keys.
 fn keys(item: &Value<'_>, kind: &ListType) -> Vec<Option<Key>> {
@@ -31,9 +31,9 @@ pub fn equal(list: &List<'_>, other: &List<'_>, schema: &Schema) -> Result<bool>
     }
     for item in other.iter() {
         let item = item?;
-        // Other items have no such keys.
-        if matches!(kind, ListType::Map(_)) && !matches!(item, Value::Map(_)) {
-            return Err(Error::no_such_overload());
+        // Only what objects have has such keys.
+        if matches!(kind, ListType::Map(_)) && !matches!(item, Value::Map(Map::Tree(..))) {
+            return Ok(false);
         }
         match known.get(&keys(&item, kind)) {
             Some(known) if known.is_equal(&item)? => {}
@@ -51,6 +51,8 @@ pub fn equal(list: &List<'_>, other: &List<'_>, schema: &Schema) -> Result<bool>
 pub fn merged<'a>(list: &List<'a>, other: &List<'a>, schema: &'a Schema) -> Result<List<'a>> {
     let kind = schema.list_type();
     let mut items: Vec<Value<'a>> = list.iter().collect::<Result<_>>()?;
+    let there = items.len();
+    let mut replaced = HashSet::new();
     if matches!(kind, ListType::Set) {
         let mut known: HashSet<_> = items.iter().map(|item| keys(item, kind)).collect();
         for item in other.iter() {
@@ -59,19 +61,37 @@ pub fn merged<'a>(list: &List<'a>, other: &List<'a>, schema: &'a Schema) -> Resu
                 items.push(item);
             }
         }
-        return Ok(List::Typed(Arc::new(items), schema));
+        return Ok(typed(items, schema, |index| index >= there));
     }
     let mut places: HashMap<_, usize> = HashMap::new();
     for (place, item) in items.iter().enumerate() {
         places.insert(keys(item, kind), place);
     }
-    let there = items.len();
     for item in other.iter() {
         let item = item?;
         match places.get(&keys(&item, kind)) {
-            Some(place) if *place < there => items[*place] = item,
+            Some(place) if *place < there => {
+                items[*place] = item;
+                replaced.insert(*place);
+            }
             _ => items.push(item),
         }
     }
-    Ok(List::Typed(Arc::new(items), schema))
+    Ok(typed(items, schema, |index| {
+        index >= there || replaced.contains(&index)
+    }))
+}
+
+/// A list of a schema. Items that were added to it are to be of that schema, too.
+fn typed<'a>(
+    items: Vec<Value<'a>>,
+    schema: &'a Schema,
+    is_added: impl Fn(usize) -> bool,
+) -> List<'a> {
+    let items = items.into_iter().enumerate();
+    let items = items.map(|(index, item)| match is_added(index) {
+        true => schema.item().fitting(item),
+        false => Ok(item),
+    });
+    List::Typed(Arc::new(items.collect()), schema)
 }

@@ -22,6 +22,8 @@ pub use plan::plan;
 
 /// The most that an evaluation may cost, in units of cel-go.
 pub const PER_CALL_LIMIT: u64 = 1_000_000;
+/// The cost of making a list.
+const LIST_COST: u64 = 10;
 
 /// A program.
 #[derive(Debug)]
@@ -54,8 +56,8 @@ enum Node {
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
     Fold(Box<Fold>),
-    /// The accumulator with one more item.
-    Append(usize, Box<Node>),
+    /// The accumulator with one more item, and what it costs to make a list of that.
+    Append(usize, Box<Node>, u64),
     /// The accumulator with one more entry.
     Insert(usize, Box<(Node, Node)>),
     /// The accumulator with the entries of a map.
@@ -304,7 +306,7 @@ impl<'s, 'a> State<'s, 'a> {
             Node::List(items) => self.list(items),
             Node::Map(entries) => self.map(entries),
             Node::Fold(fold) => self.fold(fold),
-            Node::Append(slot, item) => self.append(*slot, item),
+            Node::Append(slot, item, list) => self.append(*slot, item, *list),
             Node::Insert(slot, entry) => self.insert(*slot, entry),
             Node::Merge(slot, added) => self.merge(*slot, added),
             Node::OrElse(parts, unwraps) => match self.eval(&parts.0)? {
@@ -533,7 +535,7 @@ impl<'s, 'a> State<'s, 'a> {
     /// Makes a list. It costs the same where an item fails, as a map does.
     fn list(&mut self, items: &'s [(Node, bool)]) -> Result<Value<'a>> {
         let list = absorbed(self.items(items))?;
-        self.spend(10)?;
+        self.spend(LIST_COST)?;
         list.map(Value::list)
     }
 
@@ -709,10 +711,10 @@ impl<'s, 'a> State<'s, 'a> {
 
     /// Adds an item to the accumulator where it is. It costs what reading it, making a list of the
     /// item and adding the two costs.
-    fn append(&mut self, slot: usize, item: &'s Node) -> Result<Value<'a>> {
+    fn append(&mut self, slot: usize, item: &'s Node, list: u64) -> Result<Value<'a>> {
         self.spend(1)?;
         let item = absorbed(self.eval(item))?;
-        self.spend(11)?;
+        self.spend(list + 1)?;
         // An accumulator that is an error stays that one.
         let accumulator = self.take(slot)?;
         let item = item?;

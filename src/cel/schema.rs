@@ -89,6 +89,11 @@ impl Object {
     }
 }
 
+const NO_INT_OR_STRING: &str =
+    "invalid data, expected XIntOrString value to be either a string or integer";
+const NO_ARRAY: &str = "invalid data, expected an array for the provided schema with type=array";
+const NO_MAP: &str = "invalid data, expected a map for the provided schema with type=object";
+
 static UNKNOWN: Schema = Schema::of(Shape::Unknown, 1);
 
 impl Schema {
@@ -259,11 +264,7 @@ impl Schema {
             (Shape::IntOrString | Shape::Int, Json::Number(number)) if number.is_i64() => {
                 Value::Int(number.as_i64().unwrap_or_default())
             }
-            (Shape::IntOrString, _) => {
-                let message = "invalid data, expected XIntOrString value to be either a string \
-                               or integer";
-                return Err(Error::new(message));
-            }
+            (Shape::IntOrString, _) => return Err(Error::new(NO_INT_OR_STRING)),
             (Shape::Bool, Json::Bool(value)) => Value::Bool(*value),
             (Shape::Double, Json::Number(number)) => {
                 Value::Double(number.as_f64().unwrap_or(f64::NAN))
@@ -281,18 +282,44 @@ impl Schema {
             (Shape::Bool, _) => return invalid("bool"),
             (Shape::Int, _) => return invalid("int"),
             (Shape::Double, _) => return invalid("float"),
-            (Shape::List(..), _) => {
-                let message = "invalid data, expected an array for the provided schema with \
-                               type=array";
-                return Err(Error::new(message));
-            }
-            (Shape::Map(_) | Shape::Object(_), _) => {
-                let message = "invalid data, expected a map for the provided schema with \
-                               type=object";
-                return Err(Error::new(message));
-            }
+            (Shape::List(..), _) => return Err(Error::new(NO_ARRAY)),
+            (Shape::Map(_) | Shape::Object(_), _) => return Err(Error::new(NO_MAP)),
             _ => return invalid("string"),
         })
+    }
+
+    /// A value that an expression adds to a list whose items have the schema: it is taken for one
+    /// of an object, in which a time is a text (apiserver `cel/common/valuesunstructured.go`, `Add`).
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub fn fitting<'a>(&self, value: Value<'a>) -> Result<Value<'a>> {
+        let wanted = match (&self.shape, &value) {
+            (Shape::Double, Value::Int(number)) => return Ok(Value::Double(*number as f64)),
+            (
+                Shape::Bytes | Shape::Date | Shape::DateTime | Shape::Duration,
+                Value::String(text),
+            ) => return self.formatted(text.as_str()),
+            (Shape::Bool, Value::Bool(_))
+            | (Shape::Int, Value::Int(_))
+            | (Shape::Double, Value::Double(_))
+            | (Shape::String, Value::String(_))
+            | (Shape::IntOrString, Value::Int(_) | Value::String(_))
+            | (Shape::List(..), Value::List(_))
+            | (Shape::Map(_) | Shape::Object(_), Value::Map(_))
+            | (Shape::Unknown | Shape::Hidden | Shape::Typed(_), _) => return Ok(value),
+            (Shape::Bool, _) => "bool",
+            (Shape::Int, _) => "int",
+            (Shape::Double, _) => "float",
+            (Shape::IntOrString, _) => return Err(Error::new(NO_INT_OR_STRING)),
+            (Shape::List(..), _) => return Err(Error::new(NO_ARRAY)),
+            (Shape::Map(_) | Shape::Object(_), _) => return Err(Error::new(NO_MAP)),
+            _ => "string",
+        };
+        let got = value.go_value_type();
+        Err(Error::new(format!(
+            "invalid data, expected {wanted}, got {got}"
+        )))
     }
 
     /// The value that a text of a format stands for.

@@ -167,8 +167,8 @@ const COPIED_ITEMS: usize = 64;
 #[derive(Clone, Debug)]
 pub enum List<'a> {
     Made(Arc<Vec<Value<'a>>>),
-    /// A list that has been made of one of a schema.
-    Typed(Arc<Vec<Value<'a>>>, &'a Schema),
+    /// A list that has been made of one of a schema. What was added to it may not fit.
+    Typed(Arc<Vec<Result<Value<'a>>>>, &'a Schema),
     /// The items of an array of a schema.
     Tree(&'a [meta::Value], &'a Schema),
     /// A list and what was added to it, neither of them copied: adding costs an expression 1.
@@ -440,6 +440,9 @@ impl<'a> Value<'a> {
             Self::Duration(duration) => duration.is_zero(),
             Self::Struct(object) => &*object.name != JSON_PATCH && object.fields.is_empty(),
             Self::Timestamp(_) | Self::Type(_) | Self::Optional(_) | Self::Extension(_) => false,
+            // Those of a schema are no zero value to cel-go, however many items they have.
+            Self::List(list) if list.is_of_schema() => false,
+            Self::Map(map) if map.is_of_schema() => false,
             Self::String(_) | Self::Bytes(_) | Self::List(_) | Self::Map(_) => {
                 self.size() == Some(0)
             }
@@ -482,7 +485,8 @@ impl<'a> List<'a> {
 
     pub fn len(&self) -> usize {
         match self {
-            Self::Made(items) | Self::Typed(items, _) => items.len(),
+            Self::Made(items) => items.len(),
+            Self::Typed(items, _) => items.len(),
             Self::Tree(items, _) => items.len(),
             Self::Joined(lists) => lists.len,
         }
@@ -498,7 +502,8 @@ impl<'a> List<'a> {
             }
         }
         match list {
-            Self::Made(items) | Self::Typed(items, _) => items.get(index).cloned().map(Ok),
+            Self::Made(items) => items.get(index).cloned().map(Ok),
+            Self::Typed(items, _) => items.get(index).cloned(),
             Self::Tree(items, schema) => {
                 let item = items.get(index)?;
                 Some(Value::from_tree(item, schema.item()))
@@ -586,14 +591,18 @@ impl<'a> List<'a> {
             let why = format!("the result has over {MAX_LIST_ITEMS} items");
             return Err(Error::new(why));
         }
+        if let Some(schema) = self.schema().filter(|_| self.is_of_schema()) {
+            // What is added to a list of a schema is to be of that schema, too.
+            let added = other.iter().map(|item| schema.item().fitting(item?));
+            return Ok(List::Typed(
+                Arc::new(self.iter().chain(added).collect()),
+                schema,
+            ));
+        }
         if len <= COPIED_ITEMS {
             let items: Result<Vec<Value<'a>>> = self.iter().chain(other.iter()).collect();
-            let items = Arc::new(items?);
-            // What is added to a list of a schema is of that schema too.
-            return Ok(match self.schema().filter(|_| self.is_of_schema()) {
-                Some(schema) => List::Typed(items, schema),
-                None => List::joined(List::Made(items), List::Made(Arc::default()), len),
-            });
+            let items = List::Made(Arc::new(items?));
+            return Ok(List::joined(items, List::Made(Arc::default()), len));
         }
         Ok(List::joined(self.clone(), other.clone(), len))
     }

@@ -25,9 +25,6 @@ pub fn no_such_overload(name: &str, args: &[Value<'_>]) -> Error {
         "matches" if !matches!(args, [Value::String(_), ..] | [_, Value::Extension(_)]) => {
             Error::new("no such overload: matches")
         }
-        "find" | "findAll" if matches!(args, [_, Value::Extension(_), ..]) => {
-            Error::no_such_overload()
-        }
         "startsWith" | "endsWith" | "contains" | "matches" => Error::no_such_overload(),
         operator if operator.contains('_') || operator.starts_with('@') => match args {
             [first, ..] if !library::is_operand(operator, first) => {

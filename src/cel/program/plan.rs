@@ -14,8 +14,8 @@ use super::super::pattern;
 use super::super::value::{Entries, Error, Key, Result, Text, Value};
 use super::members::Members;
 use super::{
-    Call, Fold, Index, Lookup, Node, Program, Select, begins_with_name, is_attribute, no_qualifier,
-    no_such_overload,
+    Call, Fold, Index, LIST_COST, Lookup, Node, Program, Select, begins_with_name, is_attribute,
+    no_qualifier, no_such_overload,
 };
 
 /// Makes a program of a checked expression.
@@ -330,10 +330,12 @@ impl Planner<'_> {
                     match list.elements.as_slice() {
                         [item] => {
                             let item = self.node(item)?;
-                            if matches!(item, Node::Constant(_)) {
-                                return self.node(step);
-                            }
-                            Ok(Node::Append(slot, Box::new(item)))
+                            // A list of constants is one, and is made before.
+                            let cost = match item {
+                                Node::Constant(_) => 0,
+                                _ => LIST_COST,
+                            };
+                            Ok(Node::Append(slot, Box::new(item), cost))
                         }
                         _ => self.node(step),
                     }
