@@ -141,13 +141,19 @@ fn fields_of_objects_are_read_as_their_schemas_say() {
     let labels = json!({"type": "object", "additionalProperties": {"type": "string"}});
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let names = json!({"type": "array", "items": {"type": "string"}});
+    let item = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+    let named = json!({
+        "type": "array", "items": item, "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    });
     let times = json!({"type": "array", "items": {"type": "string", "format": "date-time"}});
     let schema = json!({"type": "object", "properties": {
-        "spec": spec, "labels": labels, "any": any, "names": names, "times": times,
+        "spec": spec, "labels": labels, "any": any, "names": names.clone(), "times": times,
+        "named": named, "none": names,
     }});
     let object = json!({
         "spec": {"replicas": 3, "note": null}, "labels": {"a": "b"}, "any": {"x": {"y": 1}},
-        "names": ["a"], "times": ["2020-01-01T00:00:00Z"],
+        "names": ["a"], "times": ["2020-01-01T00:00:00Z"], "named": [{"name": "a"}], "none": [],
     });
     for (expr, want) in [
         ("self.spec.replicas <= 5", "true"),
@@ -170,6 +176,14 @@ fn fields_of_objects_are_read_as_their_schemas_say() {
         (
             "(self.times + self.times)[1] == self.times[0]",
             "invalid data, expected string, got time.Time",
+        ),
+        ("self.named == self.named", "true"),
+        ("self.named == dyn([1])", "false"),
+        ("self.named == dyn([{'name': 'a'}])", "false"),
+        ("optional.ofNonZeroValue(self.none).hasValue()", "true"),
+        (
+            "optional.ofNonZeroValue(self.none.map(a, a)).hasValue()",
+            "false",
         ),
         ("(self.times + self.times)[0] == self.times[0]", "true"),
     ] {

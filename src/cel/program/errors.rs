@@ -1,7 +1,7 @@
 //! The errors of cel-go that tell of the types of values.
 
 use super::super::environment::JSON_PATCH;
-use super::super::library;
+use super::super::library::{self, Pattern};
 use super::super::schema::ListType;
 use super::super::value::{Error, List, Map, Value};
 
@@ -22,9 +22,10 @@ pub fn no_such_overload(name: &str, args: &[Value<'_>]) -> Error {
             Error::new(format!("no such overload: {name}"))
         }
         // A pattern that is no constant is matched by the text.
-        "matches" if !matches!(args, [Value::String(_), ..] | [_, Value::Extension(_)]) => {
+        "matches" if !matches!(args, [Value::String(_), ..]) && !has_pattern(args) => {
             Error::new("no such overload: matches")
         }
+        "find" | "findAll" if has_pattern(args) => Error::no_such_overload(),
         "startsWith" | "endsWith" | "contains" | "matches" => Error::no_such_overload(),
         operator if operator.contains('_') || operator.starts_with('@') => match args {
             [first, ..] if !library::is_operand(operator, first) => {
@@ -38,6 +39,11 @@ pub fn no_such_overload(name: &str, args: &[Value<'_>]) -> Error {
             Error::new(format!("no such overload: {name}({types})"))
         }
     }
+}
+
+/// Reports whether a pattern was a constant, which is compiled before.
+fn has_pattern(args: &[Value<'_>]) -> bool {
+    matches!(args, [_, Value::Extension(value), ..] if value.as_any().is::<Pattern>())
 }
 
 /// The name of a value's type in Go, which some errors tell.
