@@ -730,7 +730,8 @@ impl<'s, 'a> State<'s, 'a> {
     /// Adds an entry to the accumulator where it is.
     fn insert(&mut self, slot: usize, entry: &'s (Node, Node)) -> Result<Value<'a>> {
         self.spend(1)?;
-        // A function of three arguments ends at the first that is an error; one of two evaluates both.
+        // A function of three arguments ends at the first that is an error; one of two has both
+        // evaluated.
         if let Some(Local::Ready(Err(error))) = self.locals.get(slot) {
             return Err(error.clone());
         }
