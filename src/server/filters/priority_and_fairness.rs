@@ -1,7 +1,6 @@
 //! Priority and fairness: a request runs when its priority level has seats for it (apiserver
 //! `server/filters/priority-and-fairness.go`).
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -55,7 +54,8 @@ impl Filter for PriorityAndFairness {
             log.flow = Some(flow.clone());
         }
         let deadline = wait_deadline(ctx);
-        let admitted = controller.admit(&flow, details, &ctx.request.query, deadline);
+        // Apart, so that the futures of filters, which are moved as they are made, are small.
+        let admitted = Box::pin(controller.admit(&flow, details, &ctx.request.query, deadline));
         let mut response = match waited(admitted).await {
             Ok(seat) => {
                 hold(ctx, controller, seat);
@@ -72,9 +72,8 @@ impl Filter for PriorityAndFairness {
 }
 
 /// Awaits admission, and records how long that took unless it comes at once.
-async fn waited<F: Future>(admitted: F) -> F::Output {
-    let mut admitted = pin!(admitted);
-    match poll!(admitted.as_mut()) {
+async fn waited<F: Future + Unpin>(mut admitted: F) -> F::Output {
+    match poll!(&mut admitted) {
         Poll::Ready(outcome) => outcome,
         Poll::Pending => measure(Layer::QueueWait, admitted).await,
     }
