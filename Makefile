@@ -14,9 +14,9 @@ CEL ?=
 BENCH ?=
 
 # The entropy of the CPU's jitter, which aws-lc gathers besides the system's, would take most of the time of a start.
-release dist bench overload e2e envtest image: export AWS_LC_SYS_NO_JITTER_ENTROPY = 1
+release dist bench overload planes e2e envtest clients-test image: export AWS_LC_SYS_NO_JITTER_ENTROPY = 1
 
-.PHONY: help run test lint fmt deny bench overload e2e envtest envtest-test image image-test helm-test cel-test release dist clean
+.PHONY: help run test lint fmt deny bench overload e2e envtest envtest-test image image-test helm-test cel-test clients-test planes release dist clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -83,6 +83,13 @@ image-test: dist ## build the image with buildah, unpack it and start the server
 	@scripts/install-tools.sh e2e
 	@scripts/install-tools.sh image
 	@CARGO="$(CARGO)" scripts/test-image.sh
+
+clients-test: dist ## the Python and the JavaScript client against the server as shipped, at pinned versions
+	scripts/clients-test.sh $(TARGET)/dist/keelson
+
+planes: dist ## what it takes to start, take, fork and move control planes as shipped, and what idle ones cost; BENCH='-objects 1000'
+	@scripts/install-tools.sh bench
+	cd bench && go run . -planes -server Keelson=$(TARGET)/dist/keelson $(BENCH)
 
 helm-test: ## render the chart and check what comes out
 	cd e2e && go test ./chart

@@ -29,6 +29,7 @@ type rendered struct {
 	secret  *corev1.Secret
 	set     *appsv1.StatefulSet
 	budget  *policyv1.PodDisruptionBudget
+	test    *corev1.Pod
 	monitor map[string]any
 	notes   string
 }
@@ -100,6 +101,8 @@ func (r *rendered) add(t *testing.T, object runtime.Object) {
 		r.secret = object
 	case *appsv1.StatefulSet:
 		r.set = object
+	case *corev1.Pod:
+		r.test = object
 	case *policyv1.PodDisruptionBudget:
 		r.budget = object
 	default:

@@ -42,6 +42,41 @@ func TestKeysOfTheServer(t *testing.T) {
 	}
 }
 
+// The pod of `helm test` is no part of the release's workload, sees no secret but the authority that every client has, and asks the
+// server for what its readiness is by the name that the certificate and the kubeconfig have.
+func TestOfTheChart(t *testing.T) {
+	for values, trust := range map[string][]string{``: {"--cacert", "/certs/ca.crt"}, `{certs: {by: server}}`: {"--insecure"}} {
+		out := must(t, values)
+		pod := out.test
+		if pod == nil || pod.Annotations["helm.sh/hook"] != "test" || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+			t.Fatalf("%q: %+v", values, pod)
+		}
+		selected := true
+		for key, value := range out.service.Spec.Selector {
+			selected = selected && pod.Labels[key] == value
+		}
+		if selected {
+			t.Errorf("%q: the Service leads to the test", values)
+		}
+		arguments := pod.Spec.Containers[0].Args
+		url := "https://dev-keelson.team.svc:443/readyz?verbose"
+		if arguments[len(arguments)-1] != url || !strings.Contains(strings.Join(arguments, " "), strings.Join(trust, " ")+" "+url) {
+			t.Errorf("%q: %q", values, arguments)
+		}
+		for _, volume := range pod.Spec.Volumes {
+			if len(volume.Secret.Items) != 1 || volume.Secret.Items[0].Key != "ca.crt" || volume.Secret.SecretName != out.secret.Name {
+				t.Errorf("%q: %+v", values, volume.Secret)
+			}
+		}
+		if len(pod.Spec.Volumes) != len(trust)-1 {
+			t.Errorf("%q: %d volumes", values, len(pod.Spec.Volumes))
+		}
+		if !*pod.Spec.SecurityContext.RunAsNonRoot || *pod.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation {
+			t.Errorf("%q: %+v", values, pod.Spec.SecurityContext)
+		}
+	}
+}
+
 func TestFilesForFlags(t *testing.T) {
 	out := must(t, `{
 		extraArgs: ["--encryption-provider-config=/encryption/config.yaml"],
