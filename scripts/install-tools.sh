@@ -25,18 +25,23 @@ as_root() {
   fi
 }
 
-# need COMMAND PACKAGE...: installs the packages unless the command is there.
-need() {
-  local command=$1
-  shift
-  command -v "$command" >/dev/null && return
-  command -v apt-get >/dev/null || { echo "$command is missing and this is no Debian: install it (Debian calls it $*)" >&2; exit 1; }
-  say "installing $*"
+# apt_for COMMAND HINT: makes the lists of packages current, once; fails with the hint where this is no Debian.
+apt_for() {
+  command -v apt-get >/dev/null || { echo "$1 is missing and this is no Debian: $2" >&2; exit 1; }
   export DEBIAN_FRONTEND=noninteractive
   if [ ! -e "$tools/.apt-updated" ]; then
     as_root apt-get update -qq
     touch "$tools/.apt-updated"
   fi
+}
+
+# need COMMAND PACKAGE...: installs the packages unless the command is there.
+need() {
+  local command=$1
+  shift
+  command -v "$command" >/dev/null && return
+  apt_for "$command" "install it (Debian calls it $*)"
+  say "installing $*"
   as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
@@ -105,12 +110,8 @@ e2e_tools() {
 # Debian's Prometheus, unpacked and not installed: the package would start it as a service.
 prometheus_tools() {
   if [ -x "$tools/bin/prometheus" ] && [ -x "$tools/bin/promtool" ]; then return; fi
-  command -v apt-get >/dev/null || { echo "prometheus is missing and this is no Debian: put prometheus and promtool into .tools/bin" >&2; exit 1; }
+  apt_for prometheus "put prometheus and promtool into .tools/bin"
   say "unpacking prometheus"
-  if [ ! -e "$tools/.apt-updated" ]; then
-    as_root apt-get update -qq
-    touch "$tools/.apt-updated"
-  fi
   local folder
   folder=$(mktemp -d)
   (cd "$folder" && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .)

@@ -331,6 +331,47 @@ async fn pods_go_before_what_they_use() {
 }
 
 #[tokio::test]
+async fn a_namespace_stays_while_an_extension_server_does_not_answer() {
+    let world = Plane::start("namespace").await;
+    let services = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let dead = json!({
+        "metadata": {"name": "v1.dead.example.com"},
+        "spec": {
+            "group": "dead.example.com", "version": "v1", "groupPriorityMinimum": 100,
+            "versionPriority": 10, "insecureSkipTLSVerify": true,
+            "service": {"namespace": "default", "name": "none"},
+        },
+    });
+    world.create(services, dead).await;
+    let path = "/api/v1/namespaces/waits";
+    world
+        .create("/api/v1/namespaces", json!({"metadata": {"name": "waits"}}))
+        .await;
+    let map = json!({"metadata": {"name": "mine"}});
+    world.create(&format!("{path}/configmaps"), map).await;
+    world.delete(path, "Background").await;
+    let told = |namespace: Option<&Value>| {
+        let conditions = namespace.and_then(|found| found["status"]["conditions"].as_array());
+        conditions.into_iter().flatten().any(|condition| {
+            condition["type"] == "NamespaceDeletionDiscoveryFailure"
+                && condition["status"] == "True"
+                && condition["reason"] == "DiscoveryFailed"
+                && condition["message"]
+                    == "Discovery failed for some groups, 1 failing: unable to retrieve the \
+                        complete list of server APIs: dead.example.com/v1: stale GroupVersion \
+                        discovery: dead.example.com/v1"
+        })
+    };
+    world.until(path, told).await;
+    // What is known has gone.
+    world.until_gone(&format!("{path}/configmaps/mine")).await;
+    world
+        .delete(&format!("{services}/v1.dead.example.com"), "Background")
+        .await;
+    world.until_gone(path).await;
+}
+
+#[tokio::test]
 async fn a_namespace_stays_for_finalizers_of_its_own() {
     let plane = Plane::start("namespace").await;
     let object = json!({

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	logsjson "k8s.io/component-base/logs/json"
 	"k8s.io/klog/v2/textlogger"
 
+	"keelson/e2e/controlplane"
 	"keelson/e2e/internal/process"
 )
 
@@ -148,14 +148,7 @@ func TestReaders(t *testing.T) {
 
 // TestServer reads every line of a server that is started, asked and stopped.
 func TestServer(t *testing.T) {
-	binary := os.Getenv("KEELSON")
-	if binary == "" {
-		binary = "../../target/dist/keelson"
-	}
-	binary, err := filepath.Abs(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := controlplane.Server(t)
 	for format, read := range map[string]func(string) (entry, error){"text": readText, "json": readJSON} {
 		t.Run(format, func(t *testing.T) {
 			var requests []entry

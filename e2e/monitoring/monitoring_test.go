@@ -38,27 +38,10 @@ const (
 	interval = "10s"
 )
 
-// binary is the absolute path of one that an environment variable names.
-func binary(t *testing.T, name, otherwise string) string {
-	t.Helper()
-	path := os.Getenv(name)
-	if path == "" {
-		path = otherwise
-	}
-	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%v (make e2e installs it)", err)
-	}
-	return path
-}
-
 // promtool runs it and fails with what it says.
 func promtool(t *testing.T, stdin []byte, args ...string) {
 	t.Helper()
-	command := exec.Command(binary(t, "PROMTOOL", "../../.tools/bin/promtool"), args...)
+	command := exec.Command(controlplane.Binary(t, "PROMTOOL", ".tools/bin/promtool"), args...)
 	command.Stdin = bytes.NewReader(stdin)
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -172,7 +155,7 @@ scrape_configs:
 		t.Fatal(err)
 	}
 	listen := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	started, err := process.Start(filepath.Join(folder, "log"), folder, binary(t, "PROMETHEUS", "../../.tools/bin/prometheus"),
+	started, err := process.Start(filepath.Join(folder, "log"), folder, controlplane.Binary(t, "PROMETHEUS", ".tools/bin/prometheus"),
 		"--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address="+listen, "--log.level=warn")
 	if err != nil {
 		t.Fatal(err)
@@ -237,17 +220,7 @@ func (p *prometheus) present(t *testing.T, what, expr string) {
 }
 
 func TestScrapedUnderLoad(t *testing.T) {
-	bin := controlplane.Binaries{
-		Keelson:           binary(t, "KEELSON", "../../target/dist/keelson"),
-		Etcd:              binary(t, "KEELSON_ETCD", "../../.tools/bin/etcd"),
-		ControllerManager: binary(t, "KEELSON_CONTROLLER_MANAGER", "../../.tools/bin/kube-controller-manager"),
-		Scheduler:         binary(t, "KEELSON_SCHEDULER", "../../.tools/bin/kube-scheduler"),
-	}
-	plane, err := controlplane.New(bin, t.TempDir(), "etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { plane.Stop() })
+	plane := controlplane.ForTest(t, "etcd", true)
 	if err := plane.Start(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +269,7 @@ func TestScrapedUnderLoad(t *testing.T) {
 func exposed(t *testing.T, page []byte) {
 	t.Helper()
 	const onlyLint = 3
-	command := exec.Command(binary(t, "PROMTOOL", "../../.tools/bin/promtool"), "check", "metrics")
+	command := exec.Command(controlplane.Binary(t, "PROMTOOL", ".tools/bin/promtool"), "check", "metrics")
 	command.Stdin = bytes.NewReader(page)
 	out, err := command.CombinedOutput()
 	if err != nil && command.ProcessState.ExitCode() != onlyLint {

@@ -3,8 +3,6 @@
 package podsecurity
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -14,32 +12,10 @@ import (
 	"keelson/e2e/controlplane"
 )
 
-// fromEnvironment is the absolute path of a binary that an environment variable names.
-func fromEnvironment(t *testing.T, name, otherwise string) string {
-	t.Helper()
-	path := os.Getenv(name)
-	if path == "" {
-		path = otherwise
-	}
-	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestUpstreamSuite(t *testing.T) {
-	bin := controlplane.Binaries{
-		Keelson: fromEnvironment(t, "KEELSON", "../../target/dist/keelson"),
-		Etcd:    fromEnvironment(t, "KEELSON_ETCD", "../../.tools/bin/etcd"),
-	}
 	for _, store := range []string{"embedded", "etcd"} {
 		t.Run(store, func(t *testing.T) {
-			plane, err := controlplane.New(bin, t.TempDir(), store)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { plane.Stop() })
+			plane := controlplane.ForTest(t, store, false)
 			for _, start := range []func() error{
 				func() error { return plane.StartStore(t.Context()) },
 				func() error { return plane.StartServer(t.Context()) },

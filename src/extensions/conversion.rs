@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use opentelemetry::KeyValue;
 
 use crate::base::blocking::{LARGE_BYTES, run_blocking_if};
 use crate::base::random;
@@ -17,6 +18,7 @@ use crate::meta::{Gvk, Map, Object, Value, go, json, str_at};
 use crate::registry::resource::Converter;
 use crate::registry::validation::{validate_annotations, validate_labels};
 use crate::telemetry::metrics::{Counter, Declared, Histogram};
+use crate::telemetry::trace;
 use crate::webhook::{Client, Limits};
 
 /// The time that a webhook has for one review (apiserver `util/webhook`).
@@ -27,6 +29,11 @@ const MAX_ANSWER_BYTES: usize = 32 << 20;
 const GROUP: &str = "apiextensions.k8s.io";
 /// The versions of ConversionReview that this server speaks.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+
+/// The span of a call, which is logged if it takes longer than this for itself and each object.
+const SPAN: &str = "Call conversion webhook";
+const SLOW_CALL: Duration = Duration::from_millis(50);
+const SLOW_OBJECT: Duration = Duration::from_millis(8);
 
 static REVIEWS: Counter = Counter::new(
     "apiserver_conversion_webhook_request_total",
@@ -84,6 +91,16 @@ impl WebhookConverter {
         }))
     }
 
+    fn span_attributes(&self, objects: usize, api_version: &str, uid: &str) -> Vec<KeyValue> {
+        let count = i64::try_from(objects).unwrap_or(i64::MAX);
+        vec![
+            KeyValue::new("custom-resource-definition", self.definition.clone()),
+            KeyValue::new("desired-api-version", api_version.to_owned()),
+            KeyValue::new("object-count", count),
+            KeyValue::new("UID", uid.to_owned()),
+        ]
+    }
+
     /// Sends the objects to the webhook, and returns them as it converted them.
     async fn review(&self, objects: &[Object], api_version: &str) -> Result<Vec<Object>, Failure> {
         let Some(first) = objects.first() else {
@@ -108,8 +125,18 @@ impl WebhookConverter {
             timeout: TIMEOUT,
             answer_bytes: MAX_ANSWER_BYTES,
         };
-        let answer = client.post(&self.webhook.client, body, limits).await;
-        let answer = answer.map_err(|why| call(&with_timeout(why.to_string())))?;
+        let slow = SLOW_CALL + SLOW_OBJECT * u32::try_from(objects.len()).unwrap_or(u32::MAX);
+        let attributes = || self.span_attributes(objects.len(), api_version, &uid);
+        let answer = trace::in_span(SPAN, slow, attributes, async {
+            let answer = client.post(&self.webhook.client, body, limits).await;
+            if answer.is_ok() {
+                trace::step("Request completed");
+            }
+            answer
+        });
+        let answer = answer
+            .await
+            .map_err(|why| call(&with_timeout(why.to_string())))?;
         run_blocking_if(large, || {
             let converted = converted_objects(answer, version, &uid).map_err(|why| {
                 Failure(

@@ -19,6 +19,7 @@ use crate::auth::authn::x509;
 use crate::base::key_pair::{self, KeyPairError};
 use crate::options::config::Serving;
 use crate::options::credential_files::{CertError, CertKeyPair, FileContent, ServingCert};
+use crate::telemetry::metrics::{Declared, Gauge};
 
 /// The protocol names of ALPN.
 pub const HTTP_2: &[u8] = b"h2";
@@ -33,6 +34,14 @@ pub const MAX_SESSIONS: usize = 1024;
 pub const RECORD: usize = 16 * 1024 - 64;
 /// The header of a record, which counts where its size is limited.
 const RECORD_HEADER: usize = 5;
+
+static EXPIRATION: Gauge = Gauge::new(
+    "keelson_serving_certificate_expiration_timestamp_seconds",
+    "[ALPHA] Time until which a certificate is valid that the server shows: the default one, or one for server names by its place among the flags.",
+    &["certificate"],
+);
+
+pub static METRICS: &[&dyn Declared] = &[&EXPIRATION];
 
 /// The suites of Go that are not offered: they authenticate with CBC, or lack forward secrecy.
 const NOT_OFFERED: [&str; 16] = [
@@ -182,6 +191,13 @@ pub fn check_pair(pair: &CertKeyPair) -> Result<(), CertError> {
     certified(pair, &aws_lc_rs::default_provider()).map(drop)
 }
 
+/// The end of the time for which a certificate is valid, in seconds since 1970.
+fn expiration(certificate: &CertificateDer<'_>) -> Option<i64> {
+    use x509_parser::prelude::FromDer;
+    let (_, parsed) = x509_parser::certificate::X509Certificate::from_der(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}
+
 /// The DNS names in a certificate.
 fn names_of(cert: &ServingCert) -> Vec<String> {
     use x509_parser::extensions::GeneralName;
@@ -240,6 +256,17 @@ impl Certificates {
         }
     }
 
+    /// Tells in the metrics until when they are valid.
+    fn record(&self) {
+        let sni = self.sni.iter().enumerate();
+        let sni = sni.map(|(place, named)| (format!("sni-{place}"), named));
+        for (name, named) in std::iter::once(("default".to_owned(), &self.default)).chain(sni) {
+            if let Some(at) = named.certified.cert.first().and_then(expiration) {
+                EXPIRATION.set(&[&name], at);
+            }
+        }
+    }
+
     fn find(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
         let name = name.to_ascii_lowercase();
         self.names.get(&name).or_else(|| {
@@ -271,10 +298,12 @@ impl ServingCertificates {
             sni.push(Self::named(&pair, &one.names, &provider)?);
         }
         let sni_names = serving.sni.iter().map(|one| one.names.clone()).collect();
+        let certificates = Certificates::new(default, sni);
+        certificates.record();
         Ok(Self {
             provider,
             sni_names,
-            current: ArcSwap::from_pointee(Certificates::new(default, sni)),
+            current: ArcSwap::from_pointee(certificates),
         })
     }
 
@@ -327,8 +356,9 @@ impl ServingCertificates {
                 }
             }
         }
-        self.current
-            .store(Arc::new(Certificates::new(default, sni)));
+        let certificates = Certificates::new(default, sni);
+        certificates.record();
+        self.current.store(Arc::new(certificates));
         Ok(())
     }
 }

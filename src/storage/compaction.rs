@@ -7,9 +7,23 @@
 use bytes::Bytes;
 
 use super::{Result, Revision, Storage, StorageError, WriteOutcome};
+use crate::telemetry::metrics::{Counter, Declared};
 
 /// The key that the servers share. It is not under any prefix of the API.
 pub const KEY: &str = "compact_rev_key";
+
+static ROUNDS: Counter = Counter::new(
+    "keelson_compactions_total",
+    "[ALPHA] Number of times that this server looked after the compaction of a store and succeeded.",
+    &[],
+);
+static FAILURES: Counter = Counter::new(
+    "keelson_compaction_failures_total",
+    "[ALPHA] Number of times that this server looked after the compaction of a store and failed.",
+    &[],
+);
+
+pub static METRICS: &[&dyn Declared] = &[&ROUNDS, &FAILURES];
 
 /// One server's part in it. It has no timer: the server calls [`Compactor::compact_once`] each
 /// `--etcd-compaction-interval`.
@@ -27,6 +41,15 @@ impl Compactor {
     /// # Errors
     /// The store's.
     pub async fn compact_once(&mut self, storage: &dyn Storage) -> Result<Option<Revision>> {
+        let outcome = self.attempt(storage).await;
+        match outcome {
+            Ok(_) => ROUNDS.inc(&[]),
+            Err(_) => FAILURES.inc(&[]),
+        }
+        outcome
+    }
+
+    async fn attempt(&mut self, storage: &dyn Storage) -> Result<Option<Revision>> {
         let value = Bytes::from(self.stood.to_string());
         let outcome = match self.key {
             0 => storage.create(KEY, value, None).await?,

@@ -12,13 +12,13 @@ use super::support::webhook::{Reply, Seen, Webhook};
 use super::{PATIENCE, ask, both};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const V1: &str = "/apis/example.com/v1/namespaces/default/widgets";
-const V2: &str = "/apis/example.com/v2/namespaces/default/widgets";
+pub const V1: &str = "/apis/example.com/v1/namespaces/default/widgets";
+pub const V2: &str = "/apis/example.com/v2/namespaces/default/widgets";
 const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// A kind whose versions v1 and v2 call the same field `before` and `after`; `storage` is stored.
-fn widgets(webhook: &Webhook, storage: &str, reviews: &[&str]) -> Value {
+pub fn widgets(webhook: &Webhook, storage: &str, reviews: &[&str]) -> Value {
     let version = |name: &str, field: &str| {
         let spec = json!({"type": "object", "properties": {
             field: {"type": "string"}, "replicas": {"type": "integer"},
@@ -48,7 +48,7 @@ fn widgets(webhook: &Webhook, storage: &str, reviews: &[&str]) -> Value {
     })
 }
 
-fn widget(version: &str, name: &str, spec: Value) -> Value {
+pub fn widget(version: &str, name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": format!("example.com/{version}"), "kind": "Widget",
         "metadata": {"name": name}, "spec": spec,
@@ -88,12 +88,12 @@ fn reviewed(seen: &Seen, objects: Vec<Value>) -> Value {
     })
 }
 
-fn convert(seen: &Seen) -> Reply {
+pub fn convert(seen: &Seen) -> Reply {
     Reply::Json(reviewed(seen, objects(seen)))
 }
 
 /// Creates the definition and waits until its objects are served.
-async fn define(server: &TestServer, definition: &Value) {
+pub async fn define(server: &TestServer, definition: &Value) {
     let made = ask("POST", CRDS).json(definition).send(server).await;
     assert_eq!(made.status, 201, "{made:?}");
     assert!(made.headers.get("warning").is_none(), "{made:?}");

@@ -117,14 +117,14 @@ impl KeyManagementService for Service {
 }
 
 /// A plugin that listens. Dropping it closes the socket.
-struct Listening {
+pub struct Listening {
     plugin: Arc<Plugin>,
     socket: PathBuf,
     task: JoinHandle<()>,
 }
 
 impl Listening {
-    fn start(folder: &Path) -> Self {
+    pub fn start(folder: &Path) -> Self {
         Self::with(folder, Arc::default())
     }
 
@@ -148,7 +148,7 @@ impl Listening {
         }
     }
 
-    fn provider(&self) -> String {
+    pub fn provider(&self) -> String {
         let socket = self.socket.display();
         format!(
             "{{kms: {{apiVersion: v2, name: vault, endpoint: 'unix://{socket}', timeout: 500ms}}}}"
@@ -163,7 +163,7 @@ impl Drop for Listening {
 }
 
 /// Writes a configuration; each entry has resources and providers in flow style.
-fn configure(folder: &Path, entries: &[(&str, &[&str])]) -> String {
+pub fn configure(folder: &Path, entries: &[(&str, &[&str])]) -> String {
     let mut text =
         "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
             .to_owned();

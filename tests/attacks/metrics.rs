@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use super::overload::metric;
 use super::support::http::Answer;
 use super::support::webhook::{Reply, Webhook};
-use super::support::{Store, TestServer, USER};
+use super::support::{Store, TestServer, USER, until};
 use super::{PATIENCE, ask, both, embedded, start};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -367,4 +368,23 @@ async fn values_that_metrics_tell_apart_come_from_a_file() {
     );
     let found = server.metrics().await;
     assert!(found.contains("resource=\"configmaps\",scope=\"resource\",subresource=\"\",verb=\"unexpected\",version=\"v1\"} 1\n"), "{found}");
+}
+
+#[tokio::test]
+async fn certificates_and_compactions_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--etcd-compaction-interval=50ms"];
+    let server = start(folder.path(), Store::Embedded, &flags).await;
+    until("compactions are counted", async || {
+        metric(&server, "keelson_compactions_total ", &[]).await > 1.0
+    })
+    .await;
+    let failures = metric(&server, "keelson_compaction_failures_total ", &[]).await;
+    assert_eq!(failures, 0.0);
+    // It has just made itself one for a year.
+    let name = "keelson_serving_certificate_expiration_timestamp_seconds{certificate=\"default\"}";
+    let end = Duration::from_secs_f64(metric(&server, name, &[]).await);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let days = (end - now).as_secs() / 86_400;
+    assert!((360..=367).contains(&days), "{days}");
 }

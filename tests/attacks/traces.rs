@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 use crate::support::etcd::Etcd;
 use crate::support::webhook::{Reply, Webhook};
 use crate::support::{Store, TestServer, USER};
-use crate::{PATIENCE, ask, embedded, start};
+use crate::{PATIENCE, ask, conversions, embedded, encryption, start};
 
 const LOOK: Duration = Duration::from_millis(20);
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -228,6 +228,57 @@ async fn spans_of_a_create_reach_the_collector() {
     let resource = collector.resource.lock().unwrap().clone();
     assert_eq!(resource["service.name"], "apiserver");
     assert!(resource["service.instance.id"].starts_with("apiserver-"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conversions_encryption_and_watches_have_spans() {
+    let (folder, collector) = (tempfile::tempdir().unwrap(), Collector::default());
+    let endpoint = collector.serve().await;
+    let plugin = encryption::Listening::start(folder.path());
+    let providers: &[&str] = &[&plugin.provider()];
+    let encrypted = encryption::configure(folder.path(), &[("secrets", providers)]);
+    let flag = configuration(folder.path(), &format!("endpoint: {endpoint}"));
+    let mut server = start(folder.path(), Store::Embedded, &[&flag, &encrypted]).await;
+    let webhook = Webhook::start(conversions::convert).await;
+    conversions::define(&server, &conversions::widgets(&webhook, "v1", &["v1"])).await;
+    let widget = conversions::widget("v1", "one", json!({"before": "x"}));
+    let made = ask("POST", conversions::V1).json(&widget);
+    assert_eq!(made.status(&server).await, 201);
+    let secret = json!({"metadata": {"name": "one"}});
+    for (method, path, body, status) in [
+        ("GET", format!("{}/one", conversions::V2), None, 200),
+        (
+            "POST",
+            "/api/v1/namespaces/default/secrets".to_owned(),
+            Some(secret),
+            201,
+        ),
+        ("GET", format!("{MAPS}?watch=1&timeoutSeconds=1"), None, 200),
+    ] {
+        let mut request = ask(method, &path).header("traceparent", traceparent());
+        if let Some(body) = &body {
+            request = request.json(body);
+        }
+        assert_eq!(request.status(&server).await, status, "{path}");
+    }
+    server.terminate().await;
+    let spans = collector.spans();
+    let find = |name: &str| named(&spans, TRACE, name);
+    let call = find("Call conversion webhook");
+    for (key, value) in [
+        ("custom-resource-definition", "widgets.example.com"),
+        ("desired-api-version", "example.com/v2"),
+        ("object-count", "1"),
+    ] {
+        assert_eq!(attribute(call, key), value, "{key}");
+    }
+    assert_eq!(find("HTTP POST").parent_span_id, call.span_id);
+    assert_eq!(call.events[0].name, "Request completed");
+    let encrypted = find("TransformToStorage with envelopeTransformer");
+    assert_eq!(attribute(encrypted, "transformer.provider.name"), "vault");
+    assert_eq!(encrypted.parent_span_id, find("Create etcd3").span_id);
+    assert_eq!(encrypted.events[1].name, "Data encryption succeeded");
+    assert_eq!(attribute(find("cacher.Watch"), "type"), "configmaps");
 }
 
 #[tokio::test(flavor = "multi_thread")]

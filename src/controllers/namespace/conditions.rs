@@ -8,7 +8,7 @@ use crate::meta::{Map, Object, Value, str_at};
 /// which they are listed.
 const TYPES: [(&str, &str, &str); 5] = [
     (
-        "NamespaceDeletionDiscoveryFailure",
+        DISCOVERY_FAILURE,
         "ResourcesDiscovered",
         "All resources successfully discovered",
     ),
@@ -33,6 +33,7 @@ const TYPES: [(&str, &str, &str); 5] = [
         "All content-preserving finalizers finished",
     ),
 ];
+const DISCOVERY_FAILURE: &str = "NamespaceDeletionDiscoveryFailure";
 const CONTENT_FAILURE: &str = "NamespaceDeletionContentFailure";
 const CONTENT_REMAINING: &str = "NamespaceContentRemaining";
 const FINALIZERS_REMAINING: &str = "NamespaceFinalizersRemaining";
@@ -47,6 +48,26 @@ pub struct Conditions {
 }
 
 impl Conditions {
+    /// Notes that the resources of these groups and versions are not known now, and returns how
+    /// that is told.
+    pub fn undiscovered(&mut self, group_versions: &[String]) -> String {
+        let mut groups = group_versions.to_vec();
+        groups.sort();
+        let stale = groups
+            .iter()
+            .map(|gv| format!("{gv}: stale GroupVersion discovery: {gv}"));
+        let stale: Vec<String> = stale.collect();
+        let why = format!(
+            "unable to retrieve the complete list of server APIs: {}",
+            stale.join(", ")
+        );
+        let count = groups.len();
+        let message = format!("Discovery failed for some groups, {count} failing: {why}");
+        self.found
+            .push((DISCOVERY_FAILURE, "DiscoveryFailed", message));
+        why
+    }
+
     /// Notes what remains.
     pub fn count(&mut self, remaining: &Remaining) {
         if !remaining.resources.is_empty() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::conditions::Conditions;
 use crate::base::clock::Clock;
 use crate::controllers::client::{Client, Failure, Result, Target};
-use crate::meta::{Map, Object, Value, time};
+use crate::meta::{Map, Object, Value, str_at, time};
 use crate::registry::Store;
 
 /// The finalizer that this controller takes away.
@@ -121,6 +121,10 @@ impl Deleter {
     async fn delete_content(&self, namespace: &Object) -> Result<i64> {
         let mut conditions = Conditions::default();
         let (mut total, mut failures) = (Remaining::default(), Vec::new());
+        let unreachable = self.unreachable_group_versions().await?;
+        if !unreachable.is_empty() {
+            failures.push(conditions.undiscovered(&unreachable));
+        }
         let (pods, others): (Vec<_>, Vec<_>) = self
             .client
             .api()
@@ -159,6 +163,31 @@ impl Deleter {
         } else {
             Err(Failure::internal(aggregate(failures)))
         }
+    }
+
+    /// The groups and versions of extension servers that do not answer: what they have in the
+    /// namespace is not known, so that it stays until they do, or are no longer registered.
+    async fn unreachable_group_versions(&self) -> Result<Vec<String>> {
+        let services = self
+            .client
+            .store("apiregistration.k8s.io", "v1", "apiservices")?;
+        let services = self.client.list(&services, "").await?;
+        let unreachable = services.iter().filter(|service| {
+            let mut conditions = service.array_at("/status/conditions").iter();
+            service.at("/spec/service").is_some_and(Value::is_object)
+                && !conditions.any(|condition| {
+                    str_at(condition, "/type") == "Available"
+                        && str_at(condition, "/status") == "True"
+                })
+        });
+        let named = |service: &Object| {
+            let (group, version) = (
+                service.str_at("/spec/group"),
+                service.str_at("/spec/version"),
+            );
+            format!("{group}/{version}")
+        };
+        Ok(unreachable.map(named).collect())
     }
 
     /// Updates the conditions of a namespace. A failure is only logged: the next look tries again.

@@ -292,7 +292,7 @@ impl Store {
     /// not come in time, 500 where storage fails or an object cannot be decoded.
     pub async fn list(&self, namespace: &str, options: &ListOptions) -> Result<Page> {
         let gvr = &self.resource.gvr;
-        let attributes = || vec![KeyValue::new("type", gvr.resource.clone())];
+        let attributes = || vec![KeyValue::new("type", gvr.group_resource())];
         let work = async {
             if self.converts() {
                 self.list_converted(namespace, options).await

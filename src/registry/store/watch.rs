@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use opentelemetry::KeyValue;
 
 use crate::base::coop::CoopBudget;
 use crate::cacher::{CachedObject, Cacher, Change, Cursor, CursorError, Interest, Snapshot};
@@ -13,6 +14,7 @@ use crate::meta::Status;
 use crate::meta::options::{ListOptions, parse_resource_version};
 use crate::meta::status::Result;
 use crate::storage::{Revision, StorageError, WatchEvent, WatchStream};
+use crate::telemetry::trace;
 
 use super::errors::revision_of;
 use super::items::Items;
@@ -106,6 +108,17 @@ impl Store {
     /// 400 for options that do not go together, 500 where storage fails. A revision that is too old
     /// or too new ends the watch with an ERROR event.
     pub async fn watch(self: &Arc<Self>, namespace: &str, options: &ListOptions) -> Result<Events> {
+        let gvr = &self.resource.gvr;
+        let attributes = || vec![KeyValue::new("type", gvr.group_resource())];
+        let work = self.begin_watch(namespace, options);
+        trace::in_span("cacher.Watch", trace::SLOW, attributes, work).await
+    }
+
+    async fn begin_watch(
+        self: &Arc<Self>,
+        namespace: &str,
+        options: &ListOptions,
+    ) -> Result<Events> {
         let selection = self.selection(options)?;
         let version = parse_resource_version(&options.resource_version)
             .map_err(|why| Status::failure(500, "", why))?;

@@ -4,7 +4,9 @@
 use super::super::filters::{authentication, authorization};
 use super::super::local_store::schedule;
 use super::super::storage_metrics;
-use super::super::{authentication_config, authorization as authorizers, connections, listener};
+use super::super::{
+    authentication_config, authorization as authorizers, connections, listener, tls,
+};
 use super::{facts, runtime};
 use crate::admission::{observation, pod_security, policy};
 use crate::aggregator::{availability, forward};
@@ -15,7 +17,7 @@ use crate::controlplane::reconcilers;
 use crate::endpoints::handlers::connect;
 use crate::proxy::{spdy_tunnel, translate};
 use crate::registry::store;
-use crate::storage::{embedded, encryption, etcd3, metered};
+use crate::storage::{compaction, embedded, encryption, etcd3, metered};
 use crate::telemetry::metrics::Declared;
 use crate::telemetry::{health, requests, work_queues};
 use crate::{audit, cacher, cel, discovery, egress, extensions, flowcontrol, webhook};
@@ -29,6 +31,7 @@ static LISTS: &[Metrics] = &[
     metered::METRICS,
     etcd3::metrics::METRICS,
     embedded::usage::METRICS,
+    compaction::METRICS,
     encryption::metrics::METRICS,
     cacher::metrics::METRICS,
     webhook::metrics::METRICS,
@@ -66,6 +69,7 @@ static LISTS: &[Metrics] = &[
     &authorizers::METRICS,
     connections::METRICS,
     listener::METRICS,
+    tls::METRICS,
     storage_metrics::METRICS,
     schedule::METRICS,
     facts::METRICS,

@@ -15,6 +15,7 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use jiff::Timestamp;
 use moka::sync::Cache;
+use opentelemetry::KeyValue;
 use prost::Message;
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
@@ -22,6 +23,7 @@ use tokio::task::AbortHandle;
 use crate::base::clock::Clock;
 use crate::base::random;
 use crate::meta::time;
+use crate::telemetry::trace;
 
 use super::TransformError;
 use super::cipher::{Cipher, SEED_BYTES};
@@ -205,18 +207,60 @@ impl Kms {
 
 impl Transform for Kms {
     async fn decrypt(&self, data: Bytes, cx: Context<'_>) -> Result<Decrypted, TransformError> {
+        let name = "TransformFromStorage with envelopeTransformer";
+        let work = self.read(data, cx);
+        trace::in_span(name, trace::SLOW, || self.span_attributes(), work).await
+    }
+
+    async fn encrypt(
+        &self,
+        value: &[u8],
+        out: &mut Vec<u8>,
+        cx: Context<'_>,
+    ) -> Result<(), TransformError> {
+        let name = "TransformToStorage with envelopeTransformer";
+        let work = || self.write(value, out, cx);
+        trace::in_span_sync(name, trace::SLOW, || self.span_attributes(), work)
+    }
+}
+
+impl Kms {
+    fn span_attributes(&self) -> Vec<KeyValue> {
+        vec![KeyValue::new(
+            "transformer.provider.name",
+            self.name.clone(),
+        )]
+    }
+
+    /// Decrypts a stored value.
+    async fn read(&self, data: Bytes, cx: Context<'_>) -> Result<Decrypted, TransformError> {
+        trace::step("About to decode encrypted object");
         let object = EncryptedObject::decode(data)
-            .map_err(|why| TransformError::permanent(format!("proto: {why}")))?;
-        object.validate()?;
+            .map_err(|why| TransformError::permanent(format!("proto: {why}")))
+            .and_then(|object| object.validate().map(|()| object))
+            .inspect_err(|_| trace::step("Decoding encrypted object failed"))?;
+        trace::step("Decoded encrypted object");
         let state = self.state()?;
         let source = object.source_id();
         let known = self.sources.get(&source);
         let cipher = match &known {
             Some(cipher) => cipher.clone(),
-            None => self.ask_for_cipher(&object, cx).await?,
+            None => {
+                trace::step("About to decrypt DEK using remote service");
+                let asked = self.ask_for_cipher(&object, cx).await;
+                trace::step(match asked.is_ok() {
+                    true => "DEK decryption succeeded",
+                    false => "DEK decryption failed",
+                });
+                asked?
+            }
         };
         self.record_use(Direction::FromStorage, &object.key_id);
-        let value = cipher.decrypt(cx.key, &object.encrypted_data)?;
+        trace::step("About to decrypt data using DEK");
+        let value = cipher
+            .decrypt(cx.key, &object.encrypted_data)
+            .inspect_err(|_| trace::step("Data decryption failed"))?;
+        trace::step("Data decryption succeeded");
         // Only a key that has proved right: the plugin may have been wrong.
         if known.is_none() {
             self.remember(source, cipher);
@@ -229,7 +273,8 @@ impl Transform for Kms {
         })
     }
 
-    async fn encrypt(
+    /// Encrypts a value that is to be stored.
+    fn write(
         &self,
         value: &[u8],
         out: &mut Vec<u8>,
@@ -241,7 +286,12 @@ impl Transform for Kms {
             self.remember(state.source, state.cipher.clone());
         }
         let mut data = Vec::new();
-        state.cipher.encrypt(cx.key, value, &mut data)?;
+        trace::step("About to encrypt data using DEK");
+        state
+            .cipher
+            .encrypt(cx.key, value, &mut data)
+            .inspect_err(|_| trace::step("Data encryption failed"))?;
+        trace::step("Data encryption succeeded");
         self.record_use(Direction::ToStorage, &state.template.key_id);
         let object = EncryptedObject {
             encrypted_data: data.into(),
