@@ -289,7 +289,8 @@ impl Schema {
     }
 
     /// A value that an expression adds to a list whose items have the schema: it is taken for one
-    /// of an object, in which a time is a text (apiserver `cel/common/valuesunstructured.go`, `Add`).
+    /// of an object, in which a time is a text (apiserver `cel/common/valuesunstructured.go`,
+    /// `Add`).
     ///
     /// # Errors
     /// It does not fit.

@@ -74,8 +74,8 @@ impl RequestGuard {
         Ok(())
     }
 
-    /// Keeps the request counted among those that are open, and its event incomplete, for as long as
-    /// anything works on it.
+    /// Keeps the request counted among those that are open, and its event incomplete, for as long
+    /// as anything works on it.
     pub fn keep_open(&self, counted: LongRunning, audit: Option<Arc<Audit>>) {
         *self.open.lock() = Some((counted, audit));
     }

@@ -256,7 +256,7 @@ impl Certificates {
         }
     }
 
-    /// Tells in the metrics until when they are valid.
+    /// Shows their ends in the metrics.
     fn record(&self) {
         let sni = self.sni.iter().enumerate();
         let sni = sni.map(|(place, named)| (format!("sni-{place}"), named));
