@@ -1,11 +1,10 @@
 //! SPDY within messages of WebSocket, which is how clients forward ports (apiserver
 //! `util/proxy/streamtunnel.go`, client-go `tools/portforward/tunneling_connection.go`).
 
+use std::io;
 use std::pin::Pin;
+use std::time::Duration;
 
-use bytes::Bytes;
-use futures::stream::{SplitSink, SplitStream};
-use futures::{SinkExt, StreamExt};
 use http::header::{
     CONTENT_LENGTH, HeaderName, HeaderValue, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY,
     SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
@@ -14,9 +13,8 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf, split};
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use super::error::ProxyError;
 use super::forward::set_host;
@@ -27,12 +25,14 @@ use super::spdy;
 use super::transport::Transport;
 use super::tunnel::{Buffer, Movement};
 use super::upgrade::{self, Answer, Switched, is_switch_to};
-use super::websocket::{self, Socket, accept};
+use super::websocket::{self, Reader, Said, Writer, accept};
 use crate::telemetry::metrics::{Counter, Declared};
 
 /// The beginning and the end of the names of such protocols.
 const PREFIX: &str = "SPDY/3.1+";
 const SUFFIX: &str = ".k8s.io";
+/// The time in which a client must have heard that the connection ends.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 
 static REQUESTS: Counter = Counter::new(
@@ -96,7 +96,7 @@ pub async fn forward(
     count(StatusCode::SWITCHING_PROTOCOLS);
     inbound.lifetime.spawn(async move {
         match accept(upgrade).await {
-            Ok(socket) => tunnel(socket, io).await,
+            Ok((said, heard)) => tunnel(said, heard, io).await,
             Err(why) => tracing::debug!("a connection could not be upgraded: {why}"),
         }
     });
@@ -142,32 +142,27 @@ fn request(inbound: &Inbound) -> Request<RequestBody> {
 }
 
 /// Passes bytes both ways until one side ends, or nothing has moved for too long.
-async fn tunnel(socket: Socket, io: TokioIo<Upgraded>) {
-    let (mut sink, messages) = socket.split();
+async fn tunnel(said: Reader, heard: Writer, io: TokioIo<Upgraded>) {
     let (reader, writer) = split(io);
-    let movement = Movement::new();
+    let (movement, heard) = (Movement::new(), Mutex::new(heard));
     let ended = tokio::select! {
-        ended = from_server(reader, &mut sink, &movement) => ended,
-        ended = from_client(messages, writer, &movement) => ended,
+        ended = from_server(reader, &heard, &movement) => ended,
+        ended = from_client(said, &heard, writer, &movement) => ended,
         () = movement.ceased() => Ok(()),
     };
     if let Err(why) = ended {
         tracing::debug!("a tunnel ended: {why}");
     }
-    let frame = CloseFrame {
-        code: CloseCode::Normal,
-        reason: "".into(),
-    };
-    let closing = sink.send(Message::Close(Some(frame)));
+    let closing = async { heard.lock().await.close().await };
     // A client that does not listen is not waited for.
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(1), closing).await;
+    let _ = timeout(CLOSE_TIMEOUT, closing).await;
 }
 
 async fn from_server(
     mut reader: ReadHalf<TokioIo<Upgraded>>,
-    sink: &mut SplitSink<Socket, Message>,
+    heard: &Mutex<Writer>,
     movement: &Movement,
-) -> Result<(), Error> {
+) -> io::Result<()> {
     let mut buffer = Buffer::new();
     loop {
         let bytes = buffer.read(Pin::new(&mut reader)).await?;
@@ -175,27 +170,32 @@ async fn from_server(
             return Ok(());
         }
         movement.note();
-        let message = Bytes::copy_from_slice(bytes);
-        sink.send(Message::Binary(message)).await?;
+        heard.lock().await.binary(bytes, &[]).await?;
         movement.note();
     }
 }
 
 async fn from_client(
-    mut messages: SplitStream<Socket>,
+    mut said: Reader,
+    heard: &Mutex<Writer>,
     mut writer: WriteHalf<TokioIo<Upgraded>>,
     movement: &Movement,
-) -> Result<(), Error> {
-    while let Some(message) = messages.next().await {
+) -> io::Result<()> {
+    while let Some(said) = said.next().await? {
         movement.note();
-        match message? {
-            Message::Binary(bytes) => {
+        match said {
+            Said::Part {
+                is_text: false,
+                bytes,
+                ..
+            } => {
                 writer.write_all(&bytes).await?;
                 writer.flush().await?;
                 movement.note();
             }
-            Message::Text(_) | Message::Close(_) => return Ok(()),
-            _ => {}
+            Said::Part { .. } | Said::Close => return Ok(()),
+            Said::Ping(bytes) => heard.lock().await.pong(&bytes).await?,
+            Said::Pong => {}
         }
     }
     Ok(())

@@ -10,14 +10,9 @@ mod status;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::stream::SplitSink;
-use futures::{SinkExt, StreamExt};
 use http::Response;
+use tokio::sync::Mutex;
 use tokio::time::{Duration, sleep, timeout};
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use status::Outcome;
 
@@ -25,7 +20,7 @@ use super::headers;
 use super::inbound::{Inbound, ResponseBody};
 use super::location::Location;
 use super::transport::Transport;
-use super::websocket::{self, HandshakeError, Socket, accept};
+use super::websocket::{self, HandshakeError, Reader, Writer, accept};
 use crate::telemetry::metrics::{Counter, Declared};
 
 /// The protocol that is translated.
@@ -68,8 +63,6 @@ pub struct Streams {
     pub tty: bool,
 }
 
-type Sink = SplitSink<Socket, Message>;
-
 /// Reports whether a request is for a command over WebSocket in the protocol that is translated.
 pub fn is_requested(inbound: &Inbound) -> bool {
     headers::is_websocket(&inbound.headers)
@@ -94,31 +87,36 @@ pub fn translate(
     };
     inbound.lifetime.spawn(async move {
         match accept(upgrade).await {
-            Ok(socket) => serve(socket, &location, &transport, streams).await,
+            Ok(client) => serve(client, &location, &transport, streams).await,
             Err(why) => tracing::debug!("a connection could not be upgraded: {why}"),
         }
     });
     response
 }
 
-async fn serve(socket: Socket, location: &Location, transport: &Transport, streams: Streams) {
-    let (mut sink, mut messages) = socket.split();
+async fn serve(
+    (mut said, heard): (Reader, Writer),
+    location: &Location,
+    transport: &Transport,
+    streams: Streams,
+) {
+    let heard = Mutex::new(heard);
     // An empty message tells the client that the connection is there.
     let first = match streams {
         Streams { stdout: true, .. } => channel::STDOUT,
         Streams { stderr: true, .. } => channel::STDERR,
         _ => channel::ERROR,
     };
-    if send(&mut sink, first, &[]).await.is_err() {
+    if send(&heard, first, &[]).await.is_err() {
         return;
     }
     // A kubelet may take its time, and its clients go meanwhile.
     let connected = tokio::select! {
         connected = remote::connect(location, transport, streams) => connected,
-        () = gone(&mut sink) => Err(Outcome::Gone),
+        () = gone(&heard) => Err(Outcome::Gone),
     };
     let outcome = match connected {
-        Ok((remote, writer)) => channels::join(remote, writer, &mut sink, &mut messages).await,
+        Ok((remote, writer)) => channels::join(remote, writer, &heard, &mut said).await,
         Err(outcome) => outcome,
     };
     let Some(told) = outcome.to_json() else {
@@ -126,38 +124,27 @@ async fn serve(socket: Socket, location: &Location, transport: &Transport, strea
     };
     REQUESTS.inc(&[outcome.code()]);
     let last = async {
-        send(&mut sink, channel::ERROR, told.as_bytes()).await?;
-        let frame = CloseFrame {
-            code: CloseCode::Normal,
-            reason: "".into(),
-        };
-        sink.send(Message::Close(Some(frame))).await
+        send(&heard, channel::ERROR, told.as_bytes()).await?;
+        heard.lock().await.close().await
     };
     if matches!(timeout(LAST_MESSAGE_TIMEOUT, last).await, Ok(Ok(()))) {
         // The client answers it.
-        let answered = async { while let Some(Ok(_)) = messages.next().await {} };
+        let answered = async { while let Ok(Some(_)) = said.next().await {} };
         let _ = timeout(CLOSE_TIMEOUT, answered).await;
     }
 }
 
 /// Waits until a client cannot be sent to any more.
-async fn gone(sink: &mut Sink) {
+async fn gone(heard: &Mutex<Writer>) {
     loop {
         sleep(CONNECTING_PING_PERIOD).await;
-        if sink.send(Message::Ping(Bytes::new())).await.is_err() {
+        if heard.lock().await.ping().await.is_err() {
             return;
         }
     }
 }
 
 /// Sends bytes on a channel.
-async fn send(
-    sink: &mut Sink,
-    channel: u8,
-    bytes: &[u8],
-) -> Result<(), tokio_tungstenite::tungstenite::Error> {
-    let mut message = Vec::with_capacity(1 + bytes.len());
-    message.push(channel);
-    message.extend_from_slice(bytes);
-    sink.send(Message::Binary(Bytes::from(message))).await
+async fn send(heard: &Mutex<Writer>, channel: u8, bytes: &[u8]) -> std::io::Result<()> {
+    heard.lock().await.binary(&[channel], bytes).await
 }

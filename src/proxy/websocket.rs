@@ -1,27 +1,30 @@
 //! The server side of WebSocket connections that the proxy ends itself.
 
+mod frames;
+
 use http::header::{
     CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{HeaderMap, Method, Response, StatusCode};
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio_tungstenite::WebSocketStream;
+use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+
+pub use frames::Said;
 
 use super::inbound::{self, ResponseBody};
 
 /// The version of the protocol, the only one there is.
 const VERSION: &str = "13";
-/// The longest message of a client. Upstream takes 32 MiB.
-pub const MAX_MESSAGE: usize = 4 << 20;
-/// The bytes that are buffered of a connection; most of them are silent at most times.
-const BUFFER: usize = 4 * 1024;
 
-/// The connection of a client.
-pub type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+type Io = TokioIo<Upgraded>;
+
+/// The side of a connection on which the client speaks.
+pub type Reader = frames::Reader<ReadHalf<Io>>;
+/// The side of a connection on which the client listens.
+pub type Writer = frames::Writer<WriteHalf<Io>>;
 
 /// The protocols that a client asks for, in its order of preference.
 pub fn protocols(headers: &HeaderMap) -> Vec<&str> {
@@ -100,12 +103,7 @@ pub fn switch(
 ///
 /// # Errors
 /// The client is gone.
-pub async fn accept(upgrade: OnUpgrade) -> hyper::Result<Socket> {
-    let io = TokioIo::new(upgrade.await?);
-    let config = WebSocketConfig::default()
-        .max_message_size(Some(MAX_MESSAGE))
-        .max_frame_size(Some(MAX_MESSAGE))
-        .read_buffer_size(BUFFER)
-        .write_buffer_size(0);
-    Ok(WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await)
+pub async fn accept(upgrade: OnUpgrade) -> hyper::Result<(Reader, Writer)> {
+    let (reader, writer) = split(TokioIo::new(upgrade.await?));
+    Ok((Reader::new(reader), Writer::new(writer)))
 }

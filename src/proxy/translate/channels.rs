@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream::SplitStream;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
-use tokio_tungstenite::tungstenite::Message;
 
 use super::remote::{Remote, Writer};
 use super::status::Outcome;
-use super::{Sink, Socket, channel, send};
+use super::{channel, send};
 use crate::proxy::spdy::Frame;
 use crate::proxy::tunnel::Movement;
+use crate::proxy::websocket::{self, Said};
 
 /// The interval of pings, which keep the connection to a kubelet open where others look for silence
 /// (apiserver `streamtranslator.go`).
@@ -35,8 +33,8 @@ enum Reply {
 pub async fn join(
     mut remote: Remote,
     writer: Writer,
-    sink: &mut Sink,
-    messages: &mut SplitStream<Socket>,
+    heard: &Mutex<websocket::Writer>,
+    said: &mut websocket::Reader,
 ) -> Outcome {
     let movement = Movement::new();
     // What is read may have to be answered while something else is being written: then it waits.
@@ -47,8 +45,8 @@ pub async fn join(
         resize: remote.stream(channel::RESIZE),
     };
     tokio::select! {
-        outcome = outputs(&mut remote, sink, &replies, &movement) => outcome,
-        () = inputs.forward(messages, &movement) => Outcome::Gone,
+        outcome = outputs(&mut remote, heard, &replies, &movement) => outcome,
+        () = inputs.forward(said, heard, &movement) => Outcome::Gone,
         () = inputs.keep_alive(&mut waiting) => Outcome::Failed(LOST.to_owned()),
         () = movement.ceased() => Outcome::Gone,
     }
@@ -57,7 +55,7 @@ pub async fn join(
 /// Passes on what a command says, until its streams have ended.
 async fn outputs(
     remote: &mut Remote,
-    sink: &mut Sink,
+    heard: &Mutex<websocket::Writer>,
     replies: &mpsc::Sender<Reply>,
     movement: &Movement,
 ) -> Outcome {
@@ -87,7 +85,7 @@ async fn outputs(
                         last_message.extend_from_slice(bytes.get(..room).unwrap_or(&bytes));
                     }
                     Some(channel @ (channel::STDOUT | channel::STDERR)) if !bytes.is_empty() => {
-                        if send(sink, channel, &bytes).await.is_err() {
+                        if send(heard, channel, &bytes).await.is_err() {
                             return Outcome::Gone;
                         }
                         movement.note();
@@ -140,6 +138,43 @@ impl Accepted {
     }
 }
 
+/// The channel that a message is of.
+#[derive(Debug, PartialEq, Eq)]
+enum Of {
+    /// Its first byte is yet to come.
+    Unknown,
+    Channel(u8),
+    /// It ends a channel, whose number is yet to come.
+    Close,
+    /// It has ended a channel.
+    Closed(u8),
+}
+
+impl Of {
+    /// Reads what a message is of from its next bytes, and returns those that are behind that.
+    ///
+    /// # Errors
+    /// It ends a channel that there is not.
+    fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], ()> {
+        match (&*self, bytes) {
+            (Self::Unknown, [channel::CLOSE, rest @ ..]) => {
+                *self = Self::Close;
+                self.read(rest)
+            }
+            (Self::Unknown, [channel, rest @ ..]) => {
+                *self = Self::Channel(*channel);
+                Ok(rest)
+            }
+            (Self::Close, [channel]) if *channel < channel::COUNT => {
+                *self = Self::Closed(*channel);
+                Ok(&[])
+            }
+            (Self::Close | Self::Closed(_), [_, ..]) => Err(()),
+            (_, bytes) => Ok(bytes),
+        }
+    }
+}
+
 /// The side that writes to a kubelet.
 struct Inputs {
     writer: Mutex<Writer>,
@@ -150,35 +185,71 @@ struct Inputs {
 
 impl Inputs {
     /// Passes on what the client says, until it has gone or breaks the protocol.
-    async fn forward(&self, messages: &mut SplitStream<Socket>, movement: &Movement) {
-        while let Some(Ok(message)) = messages.next().await {
+    async fn forward(
+        &self,
+        said: &mut websocket::Reader,
+        heard: &Mutex<websocket::Writer>,
+        movement: &Movement,
+    ) {
+        // The channel of the message whose parts come, as far as it is known.
+        let mut of = Of::Unknown;
+        while let Ok(Some(said)) = said.next().await {
             movement.note();
-            let message = match message {
-                Message::Binary(bytes) => bytes,
-                Message::Text(text) => text.into(),
-                Message::Close(_) => return,
-                _ => continue,
-            };
-            let written = match &message[..] {
-                [] => Ok(()),
-                [channel::CLOSE, channel::STDIN] => self.end_stdin().await,
-                [channel::CLOSE, channel] if *channel < channel::COUNT => Ok(()),
-                [channel::CLOSE, ..] => return,
-                [channel::STDIN, bytes @ ..] => match *self.stdin.lock().await {
-                    Some(stream) => self.writer.lock().await.data(stream, bytes, false).await,
-                    None => Ok(()),
-                },
-                [channel::RESIZE, bytes @ ..] => match self.resize {
-                    Some(stream) => self.writer.lock().await.data(stream, bytes, false).await,
-                    None => Ok(()),
-                },
-                _ => Ok(()),
+            let written = match said {
+                Said::Part {
+                    begins,
+                    ends,
+                    bytes,
+                    ..
+                } => {
+                    if begins {
+                        of = Of::Unknown;
+                    }
+                    let Ok(bytes) = of.read(&bytes) else {
+                        return;
+                    };
+                    if ends && of == Of::Close {
+                        return;
+                    }
+                    self.pass(&of, bytes).await
+                }
+                Said::Ping(bytes) => {
+                    if heard.lock().await.pong(&bytes).await.is_err() {
+                        return;
+                    }
+                    Ok(())
+                }
+                Said::Pong => Ok(()),
+                Said::Close => return,
             };
             // The other side tells why there is no connection any more.
             if written.is_err() {
                 std::future::pending::<()>().await;
             }
             movement.note();
+        }
+    }
+
+    /// Passes on bytes of a channel, or its end.
+    async fn pass(&self, of: &Of, bytes: &[u8]) -> std::io::Result<()> {
+        match of {
+            Of::Channel(channel::STDIN) => {
+                // It does not end meanwhile.
+                let stdin = self.stdin.lock().await;
+                self.write(*stdin, bytes).await
+            }
+            Of::Channel(channel::RESIZE) => self.write(self.resize, bytes).await,
+            Of::Closed(channel::STDIN) => self.end_stdin().await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn write(&self, stream: Option<u32>, bytes: &[u8]) -> std::io::Result<()> {
+        match stream {
+            Some(stream) if !bytes.is_empty() => {
+                self.writer.lock().await.data(stream, bytes, false).await
+            }
+            _ => Ok(()),
         }
     }
 
@@ -219,6 +290,30 @@ impl Inputs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_may_come_in_parts_of_any_size() {
+        let read = |parts: &[&'static [u8]]| {
+            let mut of = Of::Unknown;
+            let bytes = parts.iter().map(|part| of.read(part).map(<[u8]>::to_vec));
+            let bytes: Result<Vec<_>, ()> = bytes.collect();
+            (of, bytes.map(|bytes| bytes.concat()))
+        };
+        let whole = (Of::Channel(0), Ok(b"ab".to_vec()));
+        assert_eq!(read(&[b"\0ab"]), whole);
+        assert_eq!(read(&[b"", b"\0", b"a", b"", b"b"]), whole);
+        let closed = (Of::Closed(0), Ok(Vec::new()));
+        assert_eq!(read(&[b"\xff\0"]), closed);
+        assert_eq!(read(&[b"\xff", b"", b"\0"]), closed);
+        for parts in [
+            &[&b"\xff\x4d"[..]][..],
+            &[b"\xff", b"\0", b"x"],
+            &[b"\xff\0x"],
+        ] {
+            assert_eq!(read(parts).1, Err(()), "{parts:?}");
+        }
+        assert_eq!(read(&[b"\xff"]), (Of::Close, Ok(Vec::new())));
+    }
 
     #[test]
     fn streams_that_are_accepted_again_and_again_take_no_memory() {
