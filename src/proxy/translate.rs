@@ -20,7 +20,7 @@ use super::headers;
 use super::inbound::{Inbound, ResponseBody};
 use super::location::Location;
 use super::transport::Transport;
-use super::websocket::{self, HandshakeError, Reader, Writer, accept};
+use super::websocket::{self, HandshakeError, Reader, Said, Writer, accept};
 use crate::telemetry::metrics::{Counter, Declared};
 
 /// The protocol that is translated.
@@ -129,7 +129,8 @@ async fn serve(
     };
     if matches!(timeout(LAST_MESSAGE_TIMEOUT, last).await, Ok(Ok(()))) {
         // The client answers it.
-        let answered = async { while let Ok(Some(_)) = said.next().await {} };
+        let answered =
+            async { while !matches!(said.next().await, Ok(Some(Said::Close) | None) | Err(_)) {} };
         let _ = timeout(CLOSE_TIMEOUT, answered).await;
     }
 }
