@@ -21,7 +21,7 @@ use keelson::internals::meta::FieldSelector;
 use keelson::internals::meta::LabelSelector;
 use keelson::internals::meta::{Gvk, Map, Object, Status, Value, json as tree};
 use keelson::internals::registry::{
-    Context, NameRule, Strategy, Subresource, validate_object_meta,
+    Context, NameRule, Strategy, Subresource, Warnings, validate_object_meta,
 };
 use keelson::internals::schema::{self, TypeRef};
 
@@ -69,6 +69,7 @@ fn with_context<T>(subresource: Subresource<'_>, work: impl FnOnce(&Context<'_>)
         user: &user,
         allow_privileged: true,
         subresource,
+        warnings: &Warnings::default(),
     })
 }
 

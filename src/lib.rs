@@ -137,6 +137,7 @@ pub mod internals {
         pub use crate::proxy::spdy;
     }
     pub mod registry {
+        pub use crate::registry::store::Warnings;
         pub use crate::registry::strategy::{Context, NameRule, Strategy, Subresource};
         pub use crate::registry::table::{Format, IncludeObject, projection, write_partial_of};
         pub use crate::registry::validation::validate_object_meta;

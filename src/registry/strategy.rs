@@ -12,6 +12,7 @@ use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, Object};
 
 use super::table::TablePrinter;
+use super::write_context::Warnings;
 
 /// The parts of a request that a strategy may use.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,8 @@ pub struct Context<'a> {
     pub allow_privileged: bool,
     /// The subresource that is written; `Main` for a create.
     pub subresource: Subresource<'a>,
+    /// The warnings that the client gets even if the write is refused.
+    pub warnings: &'a Warnings,
 }
 
 /// The subresource that an update is for.

@@ -103,6 +103,7 @@ async fn an_unchanged_value_that_breaks_a_new_rule_is_warned_of() {
     let mut strict = lax.clone();
     strict["properties"]["a"]["x-kubernetes-validations"] =
         json!([{"rule": "self == 'good'", "message": "must be good"}]);
+    strict["properties"]["b"]["x-kubernetes-validations"] = json!([{"rule": "self != 'other'"}]);
     both(&[], async |server| {
         define(server, &lax).await;
         let bad = widget("a", &json!({"a": "bad", "b": "1"}));
@@ -132,6 +133,15 @@ async fn an_unchanged_value_that_breaks_a_new_rule_is_warned_of() {
             .status(server)
             .await;
         assert_eq!(refused, 422);
+        // What was wrong before is told even if the update is refused for something else.
+        let other = json!({"spec": {"b": "other"}});
+        let refused = ask("PATCH", &path)
+            .body(MERGE_PATCH, other.to_string())
+            .send(server)
+            .await;
+        assert_eq!(refused.status, 422);
+        let warning = refused.headers["warning"].to_str().unwrap();
+        assert!(warning.contains("must be good"), "{warning}");
     })
     .await;
 }

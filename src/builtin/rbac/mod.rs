@@ -330,6 +330,7 @@ mod tests {
             user: &user,
             allow_privileged: false,
             subresource: Subresource::Main,
+            warnings: &crate::registry::store::Warnings::default(),
         };
         let mut new = object(value);
         strategy.default(&mut new);

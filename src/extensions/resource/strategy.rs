@@ -101,13 +101,14 @@ impl CustomStrategy {
     }
 
     /// Evaluates the rules of the schema, unless errors found earlier prevent it. Violations that
-    /// were there before the update become warnings.
+    /// were there before the update become warnings, even if the update is refused.
     fn rule_errors(
         &self,
+        ctx: &Context,
         object: &Value,
         old: Option<CorrelatedValue<'_>>,
         found: &ErrorList,
-    ) -> (ErrorList, Vec<String>) {
+    ) -> ErrorList {
         let compile = || self.schema.as_deref().and_then(RuleValidator::new);
         let (Some(rules), Some(schema)) = (self.rules.get_or_init(compile), &self.schema) else {
             return Default::default();
@@ -116,9 +117,13 @@ impl CustomStrategy {
             let why = "some validation rules were not checked because the object was invalid; \
                        correct the existing errors to complete validation";
             let error = FieldError::invalid(&Path::default(), Value::Null, why);
-            return (ErrorList::from_iter([error]), Vec::new());
+            return ErrorList::from_iter([error]);
         }
-        rules.validate(schema, object, old)
+        let (broken, forgiven) = rules.validate(schema, object, old);
+        for warning in forgiven {
+            ctx.warnings.add(warning);
+        }
+        broken
     }
 
     /// Repetitions, unless there were some before.
@@ -163,7 +168,7 @@ impl Strategy for CustomStrategy {
         object.insert("metadata", Value::Object(meta));
     }
 
-    fn validate(&self, _ctx: &Context, object: &Object) -> ErrorList {
+    fn validate(&self, ctx: &Context, object: &Object) -> ErrorList {
         let mut errors = self.type_errors(object);
         if !errors.is_empty() {
             return errors;
@@ -175,7 +180,7 @@ impl Strategy for CustomStrategy {
         }
         errors.extend(self.scale_errors(object, true));
         errors.extend(self.structure_errors(object, None));
-        let (broken, _) = self.rule_errors(&tree, None, &errors);
+        let broken = self.rule_errors(ctx, &tree, None, &errors);
         errors.extend(broken);
         errors
     }
@@ -210,7 +215,7 @@ impl Strategy for CustomStrategy {
             }
             errors.extend(self.scale_errors(object, false));
             errors.extend(self.list_errors(object, Some(old)));
-            let (broken, _) = self.rule_errors(&new_tree, Some(whole), &errors);
+            let broken = self.rule_errors(ctx, &new_tree, Some(whole), &errors);
             errors.extend(broken);
             return errors;
         }
@@ -222,7 +227,7 @@ impl Strategy for CustomStrategy {
         ));
         errors.extend(self.scale_errors(object, true));
         errors.extend(self.structure_errors(object, Some(old)));
-        let (broken, _) = self.rule_errors(&new_tree, Some(whole), &errors);
+        let broken = self.rule_errors(ctx, &new_tree, Some(whole), &errors);
         errors.extend(broken);
         errors
     }
@@ -239,21 +244,7 @@ impl Strategy for CustomStrategy {
             .filter_map(Value::as_str)
             .filter(|one| !before.contains(one))
             .collect();
-        let mut warnings: Vec<String> = added.into_iter().flat_map(finalizer_warnings).collect();
-        if let (Some(old), Some(schema)) = (old, self.schema.as_deref()) {
-            let (new, old) = (
-                Value::Object(object.0.clone()),
-                Value::Object(old.0.clone()),
-            );
-            let whole = CorrelatedValue {
-                new: &new,
-                old: &old,
-                schema,
-            };
-            let (_, forgiven) = self.rule_errors(&new, Some(whole), &ErrorList::new());
-            warnings.extend(forgiven);
-        }
-        warnings
+        added.into_iter().flat_map(finalizer_warnings).collect()
     }
 
     fn allow_unconditional_update(&self) -> bool {

@@ -209,6 +209,7 @@ impl Store {
             user: ctx.user,
             allow_privileged: self.allow_privileged,
             subresource,
+            warnings: ctx.warnings,
         }
     }
 

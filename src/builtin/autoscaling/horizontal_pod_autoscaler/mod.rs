@@ -476,6 +476,7 @@ mod tests {
             user: &user,
             allow_privileged: false,
             subresource: Subresource::Main,
+            warnings: &crate::registry::store::Warnings::default(),
         };
         let errors = strategy.validate(&ctx, &object);
         errors.iter().map(ToString::to_string).collect()

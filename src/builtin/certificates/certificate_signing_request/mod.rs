@@ -379,6 +379,7 @@ mod tests {
             user: &user,
             allow_privileged: true,
             subresource: Subresource::Status,
+            warnings: &crate::registry::store::Warnings::default(),
         };
         date_conditions(&ctx, new, old);
     }
