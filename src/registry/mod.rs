@@ -6,6 +6,7 @@ pub mod cells;
 pub mod table;
 pub mod strategy;
 pub mod validation;
+mod warnings;
 mod write_context;
 pub mod scale;
 pub mod resource;

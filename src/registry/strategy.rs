@@ -12,7 +12,7 @@ use crate::meta::selector::FieldReader;
 use crate::meta::{ErrorList, Object};
 
 use super::table::TablePrinter;
-use super::write_context::Warnings;
+use super::warnings::Warnings;
 
 /// The parts of a request that a strategy may use.
 #[derive(Clone, Copy, Debug)]

@@ -38,7 +38,8 @@ use conversion::Conversions;
 use metrics::StoreMetrics;
 use unreadable::Logged;
 
-pub use super::write_context::{AdmissionValidator, AdmitAll, Updater, Warnings, WriteContext};
+pub use super::warnings::Warnings;
+pub use super::write_context::{AdmissionValidator, AdmitAll, Updater, WriteContext};
 pub use cached_reads::StoredKeys;
 pub use codec::{ObjectCodec, restore_field_order};
 pub use defaulting::DefaultingStorage;
