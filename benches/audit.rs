@@ -23,10 +23,17 @@ rules:
 - {level: Metadata}
 ";
 
-fn auditor(log: &str) -> Arc<Auditor> {
+/// The size at which the log begins anew, in bytes.
+const LOG_BYTES: u64 = 64 << 20;
+
+fn auditor(log: &Path) -> Arc<Auditor> {
     let policy = Policy::parse(POLICY.as_bytes()).expect("a policy");
-    let settings = RotationSettings::default();
-    let file = LogFile::open(Path::new(log), settings, Clock::system()).expect("a log");
+    let settings = RotationSettings {
+        max_bytes: LOG_BYTES,
+        max_backups: 1,
+        ..RotationSettings::default()
+    };
+    let file = LogFile::open(log, settings, Clock::system()).expect("a log");
     let log = LogBackend::new(Some(file), Format::Json);
     Auditor::new(policy, Box::new(Blocking::new(log, false)), Clock::system())
 }
@@ -67,7 +74,9 @@ fn request(auditor: &Arc<Auditor>, attributes: &Attributes) {
 
 fn audit(c: &mut Criterion) {
     let mut group = c.benchmark_group("audit");
-    let (auditor, attributes) = (auditor("/dev/null"), attributes());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let auditor = auditor(&folder.path().join("audit.log"));
+    let attributes = attributes();
     group.bench_function("metadata", |b| {
         b.iter(|| request(&auditor, black_box(&attributes)));
     });

@@ -172,7 +172,10 @@ fn policies(c: &mut Criterion) {
     let pod: serde_json::Value = serde_json::from_str(include_str!("pod.json")).expect("JSON");
     let pod = Object::from_value(pod.into()).expect("an object");
     let (kind, resource) = (Gvk::new("", "v1", "Pod"), Gvr::new("", "v1", "pods"));
-    let user = Arc::new(User::default());
+    let user = Arc::new(User {
+        name: "jane".to_owned(),
+        ..User::default()
+    });
     let evaluate_all = || {
         let request = Request {
             kind: &kind,
