@@ -269,11 +269,11 @@ pub async fn held_connection(server: &TestServer, token: &str) -> (impl AsyncRea
 #[tokio::test]
 async fn one_user_cannot_hold_all_connections() {
     let folder = tempfile::tempdir().unwrap();
-    // Of 256 files three quarters may be connections, and of these a quarter one user's.
+    // Of 256 files three fifths may be connections, and of these a quarter one user's.
     let server =
         TestServer::start_after("ulimit -n 256", folder.path(), Store::Embedded, &[]).await;
     let (mut held, mut last) = (Vec::new(), None);
-    for _ in 0..48 {
+    for _ in 0..38 {
         let (stream, status) = held_connection(&server, USER).await;
         assert_eq!(status, 200, "{} connections", held.len());
         held.push(stream);
