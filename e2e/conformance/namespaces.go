@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -101,10 +102,14 @@ func (t *T) namespaceGone(name string) func() (string, error) {
 	}
 }
 
+// gone is how long the namespaces of checks may take to go.
+const gone = 2 * time.Minute
+
 // everythingGoes: of all the namespaces that checks made none is stuck.
 func everythingGoes(t *T) {
 	mine := t.namespace
-	t.eventually("the namespaces of all checks vanish", func() (string, error) {
+	// Their controller looks again after half of the grace that pods have, and may have been started anew meanwhile.
+	t.within(gone, "the namespaces of all checks vanish", func() (string, error) {
 		list, err := t.client.CoreV1().Namespaces().List(t.ctx, metav1.ListOptions{LabelSelector: ours})
 		if err != nil {
 			return "", err
