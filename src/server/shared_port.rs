@@ -10,15 +10,16 @@ use parking_lot::RwLock;
 use rustls::server::Acceptor;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::StartHandshake;
 
-use super::limits::HANDSHAKE_TIMEOUT;
+use super::connections::{Connections, Deregistration};
+use super::limits::{HANDSHAKE_TIMEOUT, Limits, descriptors};
 use super::listener::{self, ACCEPT_PAUSE};
 
-/// Connections whose client has not said yet which server it wants; more are cut off.
+/// Connections whose client has not said yet which server it wants; more cut off the oldest.
 const MAX_NAMELESS: usize = 1024;
 /// Connections that wait until their server takes them; more are cut off.
 const MAX_WAITING: usize = 64;
@@ -55,6 +56,7 @@ impl Servers {
 pub struct SharedPort {
     tcp: TcpListener,
     servers: Servers,
+    limits: Limits,
 }
 
 impl SharedPort {
@@ -64,25 +66,38 @@ impl SharedPort {
     /// The address is taken or not this machine's.
     pub fn bind(address: SocketAddr, servers: Servers) -> io::Result<Self> {
         let tcp = listener::listen(address, false)?;
-        Ok(Self { tcp, servers })
+        let limits = Limits {
+            unauthenticated: MAX_NAMELESS,
+            ..Limits::of_descriptors(descriptors())
+        };
+        Ok(Self {
+            tcp,
+            servers,
+            limits,
+        })
     }
 
     /// Takes connections, and never ends.
     pub async fn serve(self) {
-        let places = Arc::new(Semaphore::new(MAX_NAMELESS));
+        let connections = Connections::new(self.limits.clone());
         loop {
             match self.tcp.accept().await {
                 Ok((tcp, remote)) => {
-                    let Ok(place) = places.clone().try_acquire_owned() else {
+                    let Some(state) = connections.admit() else {
                         continue;
                     };
                     let servers = self.servers.clone();
                     tokio::spawn(async move {
+                        let _deregistration = Deregistration(state.clone());
                         let routed = timeout(HANDSHAKE_TIMEOUT, route(tcp, remote, &servers));
-                        if !matches!(routed.await, Ok(Ok(()))) {
-                            tracing::debug!("connection of {remote}: no server is meant");
+                        tokio::select! {
+                            routed = routed => {
+                                if !matches!(routed, Ok(Ok(()))) {
+                                    tracing::debug!("connection of {remote}: no server is meant");
+                                }
+                            }
+                            () = state.aborted() => tracing::debug!("connection of {remote}: closed to make room for others"),
                         }
-                        drop(place);
                     });
                 }
                 Err(why) => {
@@ -107,4 +122,29 @@ async fn route(tcp: TcpStream, remote: SocketAddr, servers: &Servers) -> io::Res
     server
         .try_send(Begun { handshake, remote })
         .map_err(|_| io::ErrorKind::ConnectionAborted.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn clients_that_name_no_server_make_room_for_later_ones() {
+        let mut port =
+            SharedPort::bind(([127, 0, 0, 1], 0).into(), Servers::default()).expect("a free port");
+        port.limits.unauthenticated = 2;
+        let address = port.tcp.local_addr().expect("an address");
+        let serving = tokio::spawn(port.serve());
+        let connect = async || TcpStream::connect(address).await.expect("connected");
+        let (mut first, mut second) = (connect().await, connect().await);
+        let _third = connect().await;
+        // The oldest is closed before its time is over, and no other.
+        let ended = timeout(HANDSHAKE_TIMEOUT / 2, first.read(&mut [0])).await;
+        assert!(ended.is_ok(), "it is kept");
+        let mut buffer = [0];
+        assert!(futures::poll!(std::pin::pin!(second.read(&mut buffer))).is_pending());
+        serving.abort();
+    }
 }

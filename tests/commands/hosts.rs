@@ -42,35 +42,17 @@ async fn ready(host: &mut Process, port: u16) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn planes_are_apart_and_one_that_cannot_start_stops_no_other() {
-    let folder = tempfile::tempdir().unwrap();
-    let tokens = folder.path().join("tokens.csv");
-    fs::write(
-        &tokens,
-        format!("{ADMIN},admin,admin-uid,\"system:masters\"\n"),
-    )
-    .unwrap();
+    let (folder, of_all) = world();
     let ports = [free_port(), free_port(), free_port()];
-    for (name, port) in ["a", "b", "c"].into_iter().zip(ports) {
-        let of_plane = folder.path().join("planes").join(name);
-        fs::create_dir_all(&of_plane).unwrap();
-        let quota = if name == "b" {
-            "--quota-backend-bytes=1"
-        } else {
-            ""
-        };
-        let flags = format!("# plane {name}\n--secure-port={port}\n{quota}\n");
-        fs::write(of_plane.join("flags"), flags).unwrap();
-    }
+    plane(folder.path(), "a", ports[0], "# the first");
+    plane(folder.path(), "b", ports[1], "--quota-backend-bytes=1");
+    plane(folder.path(), "c", ports[2], "");
     // The third has no port for now.
     let taken = TcpListener::bind(("0.0.0.0", ports[2])).unwrap();
-    let flags = [
-        "host".to_owned(),
-        "planes".to_owned(),
-        "--planes=a,b,c".to_owned(),
-        "--".to_owned(),
-        "--advertise-address=10.0.0.1".to_owned(),
-        format!("--token-auth-file={}", tokens.display()),
-    ];
+    let mut flags = ["host", "planes", "--planes=a,b,c"]
+        .map(str::to_owned)
+        .to_vec();
+    flags.extend(of_all);
     let mut host = TestServer::run(folder.path(), &flags);
     ready(&mut host, ports[0]).await;
     let maps = "/api/v1/namespaces/default/configmaps";

@@ -189,8 +189,8 @@ impl State {
             metrics::token_hit();
             return Ok(Some(user));
         }
-        // Apart: nearly all are cached.
         let fetch = metrics::fetch_token();
+        // Apart: nearly all are cached.
         let found = Box::pin(self.look_up(token, audiences, agnostic(), now)).await;
         fetch.end(found.is_ok());
         let Some(mut found) = found? else {
